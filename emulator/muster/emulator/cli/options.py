@@ -30,6 +30,13 @@ BACKEND = click.option(
 DATA = click.option(
     "--data", metavar="DIR", help="The data directory; it takes precedence over MUSTER_DATA."
 )
+PORT = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="The port of the live page on 127.0.0.1 (default: any that is free).",
+)
 SETTINGS = click.option(
     "--set",
     "settings",

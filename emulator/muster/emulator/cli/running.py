@@ -1,6 +1,7 @@
 """`muster run`, `up` and `down`: start and end fleets."""
 
 import sys
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.cli.options import (
     BACKEND,
     DATA,
+    PORT,
     RUN,
     SETTINGS,
     failures_as_status,
@@ -20,7 +22,10 @@ from muster.emulator.cli.options import (
 from muster.emulator.runs.run_folder import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from muster.emulator.launch.backend import BackendName
+    from muster.emulator.runs.running import Begin
 
 
 @click.command()
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Exit with status 1 if a fault of the scenario was never observed.",
 )
+@click.option("--live", is_flag=True, help="Show the run as a page too, as `muster live` does.")
+@PORT
 @failures_as_status
 def run(
     scenario: Path | None,
@@ -56,6 +63,8 @@ def run(
     data: str | None,
     quiet: bool,
     strict: bool,
+    live: bool,
+    port: int,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
     from muster.emulator.results.summary import describe, failed_expectations
@@ -72,14 +81,14 @@ def run(
     source = scenario if resume is None else run_folder(resume) / "scenario.toml"
     assert source is not None
     read = read_scenario(source, settings, data)
-    display = LenientProgress(progress(sys.stderr, WallClock(), title=read.name, quiet=quiet))
-    try:
+    with ExitStack() as stack:
+        begin = stack.enter_context(_page_beside(port)) if live else None
+        display = LenientProgress(progress(sys.stderr, WallClock(), title=read.name, quiet=quiet))
+        stack.callback(display.close)
         if resume is not None:
-            done = running.resume(resume, backend=backend, show=display.show)
+            done = running.resume(resume, backend=backend, show=display.show, begin=begin)
         else:
-            done = running.run(read, out=out, backend=backend, show=display.show)
-    finally:
-        display.close()
+            done = running.run(read, out=out, backend=backend, show=display.show, begin=begin)
     click.echo(describe(done.summary, Path(shown(done.folder))))
     if done.status == "stopped":
         how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
@@ -90,6 +99,16 @@ def run(
         click.echo(f"--strict: faults that were never observed: {', '.join(never)}", err=True)
     if never or failed_expectations(done.summary):
         sys.exit(1)
+
+
+@contextmanager
+def _page_beside(port: int) -> "Iterator[Begin]":
+    """Open a live page for a run that is about to begin, and say where it is."""
+    from muster.emulator.live.beside import described, page_beside
+
+    with page_beside(port) as (address, begin):
+        click.echo("\n".join(described(address)), err=True)
+        yield begin
 
 
 @click.command()

@@ -117,7 +117,7 @@ class Lines:
     def _say(self) -> None:
         if self._unsaid and not self._quiet:
             state = self._run_progress
-            self._write(", ".join([_stage(state), *facts_of(state), *time_left(state)]))
+            self._write(", ".join([stage_of(state), *facts_of(state), *time_left(state)]))
             self._next_at = self._clock.monotonic() + _LINE_EVERY_S
         self._unsaid = False
 
@@ -158,7 +158,7 @@ class LivePanel:
         for ratio in (None, 1, None):
             line.add_column(ratio=ratio, no_wrap=True)
         bar = ProgressBar(total=max(total, 1), completed=done)
-        line.add_row(_stage(state), bar, Text(state.status or "".join(time_left(state))))
+        line.add_row(stage_of(state), bar, Text(state.status or "".join(time_left(state))))
         facts = Text("   ".join(facts_of(state)), style="dim")
         width = min(self._console.width, _WIDTH)
         return Panel(Group(line, facts), title=self._title, title_align="left", width=width)
@@ -174,7 +174,7 @@ def _notices(state: RunProgress, event: Event) -> list[str]:
     return notices
 
 
-def _stage(state: RunProgress) -> str:
+def stage_of(state: RunProgress) -> str:
     if state.measuring:
         return f"measuring links: {state.measuring}"
     if not state.starting:
@@ -219,7 +219,7 @@ def time_left(state: RunProgress) -> list[str]:
 def ending_of(state: RunProgress) -> str:
     """The last line; empty if nothing has begun."""
     if state.status is None:
-        return f"no end was recorded; {_stage(state)}" if state.population else ""
+        return f"no end was recorded; {stage_of(state)}" if state.population else ""
     how = f"{state.status}: {state.detail or f'{state.done} {state.counts}'}"
     traffic = f"{bytes_text(state.bytes_up)} up, {bytes_text(state.bytes_down)} down"
     spent = f"{seconds_text(state.seconds)} in rounds"

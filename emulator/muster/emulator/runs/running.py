@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,10 @@ from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
     from muster.emulator.results.account import Account
+
+
+Begin = Callable[[Path], None]
+"""Called with the run folder before any process of the run starts."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ def run(
     show: Show = lambda event: None,
     show_every_s: float = SHOW_EVERY_S,
     clock: Clock | None = None,
+    begin: Begin | None = None,
 ) -> Run:
     """Run a scenario over real processes and sockets, and write its summary and report.
 
@@ -66,6 +71,7 @@ def run(
         report: whether to write the report; `muster report` can also write it later.
         show: called with every event of the journal.
         show_every_s: seconds between two reads of the journal for `show`.
+        begin: called with the run folder before any process starts.
 
     Raises:
         ConfigError: the scenario is wrong. Nothing was started, or all of it was removed again.
@@ -77,7 +83,14 @@ def run(
     chosen = None if out is None else Path(out)
     with new_run_folder(scenario.name, chosen, scenario.to_toml()) as folder:
         return _run_in(
-            folder.resolve(), scenario, backend, report, show, show_every_s, clock or WallClock()
+            folder.resolve(),
+            scenario,
+            backend,
+            report,
+            show,
+            show_every_s,
+            clock or WallClock(),
+            begin,
         )
 
 
@@ -89,6 +102,7 @@ def resume(
     show: Show = lambda event: None,
     show_every_s: float = SHOW_EVERY_S,
     clock: Clock | None = None,
+    begin: Begin | None = None,
 ) -> Run:
     """Resume the run in a folder where its ledger ends. If the run is complete, only its summary
     and report are written again.
@@ -102,7 +116,9 @@ def resume(
     folder = run_folder(Path(folder))
     scenario = read_scenario(folder / "scenario.toml")
     require(scenario, backend)
-    return _run_in(folder, scenario, backend, report, show, show_every_s, clock or WallClock())
+    return _run_in(
+        folder, scenario, backend, report, show, show_every_s, clock or WallClock(), begin
+    )
 
 
 def require(scenario: Scenario, backend: BackendName) -> None:
@@ -128,12 +144,15 @@ def _run_in(
     show: Show,
     show_every_s: float,
     clock: Clock,
+    begin: Begin | None,
 ) -> Run:
     if scenario.modules is not None:
         make_importable(scenario.modules)
     with ExitStack() as stack:
         stack.enter_context(own(folder))
         require_resumable(folder, scenario)
+        if begin is not None:
+            begin(folder)
         failure: RunFailed | None = None
         try:
             _drive(_supervise(scenario, folder, backend, clock, show, show_every_s))

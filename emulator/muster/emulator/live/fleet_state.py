@@ -1,0 +1,363 @@
+"""The state of a fleet, computed from the events of its journal and the rows of its ledger, without
+I/O or a clock.
+
+Rule 1: what `RunProgress` knows is asked there and not computed again. The terminal, `muster
+status` and `muster watch` use it too.
+
+Rule 2: an event costs a few look-ups, because a journal may have millions. Everything that the page
+shows is computed when it is asked for.
+"""
+
+import itertools
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import orjson
+
+from muster.emulator.live.round_digest import AnswerRow, Arrival, RoundDigest, UpdateRow, digest_of
+from muster.emulator.live.run_setup import RunSetup
+from muster.emulator.live.series import Series
+from muster.emulator.runs.run_progress import Event, RunProgress
+
+NEWEST_ROUNDS = 50
+"""The number of newest rounds about which the page speaks."""
+
+AWAY, IDLE, DECLINED, WORKING, ARRIVED, UNCOUNTED, OUTSIDE = "o", "i", "d", "w", "u", "x", "-"
+"""States of a device: not connected; connected; it declined; it works on a call; its update
+arrived; its update does not count, or it gave up; not enrolled in the experiment."""
+
+_OFFLINE = "offline"
+_OFTEN = {"received", "answered", "declined", "traffic", "enrolled", "attended", "left"}
+_MOST_LINES, _MOST_OFTEN_LINES = 200, 60
+_TRAFFIC_SAMPLES = 120
+
+
+DeviceRow = TypeVar("DeviceRow", AnswerRow, UpdateRow)
+
+
+class RoundFacts(NamedTuple):
+    """A row of the ledger's table `rounds`, as far as the page shows it."""
+
+    round: int
+    version: int
+    called: int
+    accepted: int
+    folded: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    effective_size: float | None
+    weight_max: float | None
+    weight_sum: float | None
+    scenario_s: float | None
+    opened_at: float
+
+
+class GroupEvaluation(NamedTuple):
+    """A row of the ledger's table `group_evaluations`."""
+
+    round: int
+    group: str
+    loss: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class LedgerRows:
+    """Rows that were committed since the last look.
+
+    Attributes:
+        enrolled: for every client of the ledger, whether it may train; None if that is known.
+        rounds: all new rounds, in their order.
+        answers, updates, waits: of the newest of these rounds only, as there may be many; waits are
+            seconds by round and client.
+    """
+
+    enrolled: Mapping[str, bool] | None = None
+    rounds: Sequence[RoundFacts] = ()
+    answers: Sequence[AnswerRow] = ()
+    updates: Sequence[UpdateRow] = ()
+    waits: Mapping[int, dict[str, float]] = field(default_factory=dict)
+    group_evaluations: Sequence[GroupEvaluation] = ()
+
+
+@dataclass(slots=True)
+class OpenRound:
+    """The round that is open.
+
+    Attributes:
+        at: when it was opened, in UNIX seconds.
+        states: the state of every device that has said something in it, by position.
+        last_arrivals: the last update that arrived while it was open, by group.
+    """
+
+    number: int
+    called: int
+    at: float
+    scenario_s: float | None
+    declined: int = 0
+    states: dict[int, str] = field(default_factory=dict)
+    last_arrivals: dict[str, Arrival] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DeviceFacts:
+    """What a device last said of itself; None where it said nothing."""
+
+    battery: float | None = None
+    charging: bool | None = None
+    network: str | None = None
+    staleness: int | None = None
+
+
+@dataclass(slots=True)
+class LinkTraffic:
+    """The newest traffic of a group: UNIX seconds and bits per second."""
+
+    samples: deque[tuple[float, float, float]] = field(
+        default_factory=lambda: deque(maxlen=_TRAFFIC_SAMPLES)
+    )
+    cap_up_bps: float | None = None
+    cap_down_bps: float | None = None
+
+
+class FleetState:
+    """The state of a run and its devices according to what happened so far."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        self.setup = setup
+        self.progress = RunProgress()
+        self.position = {client: place for place, client in enumerate(setup.clients)}
+        self.group_of = {
+            client: group.name
+            for group in setup.groups
+            for client in setup.clients[group.first : group.first + group.count]
+        }
+        self.facts: dict[int, DeviceFacts] = {}
+        self.open: OpenRound | None = None
+        self.digests: deque[RoundDigest] = deque(maxlen=NEWEST_ROUNDS)
+        self.rounds, self.evaluations = Series(), Series()
+        self.group_evaluations: dict[str, GroupEvaluation] = {}
+        self.traffic: dict[str, LinkTraffic] = {}
+        self.scenario_s: float | None = None
+        self.newest_round = 0
+        self._outside: set[int] = set()
+        self._working: dict[int, int] = {}
+        self._closed: dict[int, str] = {}
+        self._arrivals: dict[int, dict[str, Arrival]] = {}
+        self._log: dict[str, deque[tuple[int, Event]]] = {}
+        self._numbers = itertools.count(1)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def happen(self, event: Event) -> None:
+        """Update the state with an event of the journal; unknown events are only logged."""
+        name = event["event"]
+        self.progress.happen(event)
+        if handler := _HANDLERS.get(name):
+            handler(self, event)
+        if (lines := self._log.get(name)) is None:
+            most = _MOST_OFTEN_LINES if name in _OFTEN else _MOST_LINES
+            lines = self._log[name] = deque(maxlen=most)
+        lines.append((next(self._numbers), event))
+
+    def lines_after(self, number: int) -> list[tuple[int, Event]]:
+        """The newest events of each kind whose number is larger, in their order. Events are
+        numbered from 1."""
+        found = [
+            line
+            for lines in self._log.values()
+            for line in itertools.takewhile(lambda line: line[0] > number, reversed(lines))
+        ]
+        return sorted(found, key=lambda line: line[0])
+
+    def _server_started(self, event: Event) -> None:
+        self.open = None
+        self._working.clear()
+
+    def _round_opened(self, event: Event) -> None:
+        self.scenario_s = event.get("scenario_s")
+        self.open = OpenRound(event["round"], event["called"], event["at"], self.scenario_s)
+
+    def _answered(self, event: Event) -> None:
+        place = self.position.get(event["client"])
+        if place is None:
+            return
+        if event["decision"] == "accept":
+            self._working[place] = event["round"]
+            self._say(place, WORKING)
+        else:
+            self._working.pop(place, None)
+            self._say(place, UNCOUNTED)
+
+    def _declined(self, event: Event) -> None:
+        if self.open is not None:
+            self.open.declined += sum(event["reasons"].values())
+
+    def _received(self, event: Event) -> None:
+        place = self.position.get(event["client"])
+        if place is not None:
+            self._working.pop(place, None)
+            self._say(place, ARRIVED)
+            if self.open is not None:
+                client = event["client"]
+                self.open.last_arrivals[self.group_of[client]] = Arrival(client, event["at"])
+
+    def _not_counted(self, event: Event) -> None:
+        place = self.position.get(event["client"])
+        if place is not None:
+            self._working.pop(place, None)
+            self._say(place, UNCOUNTED)
+
+    def _say(self, place: int, state: str) -> None:
+        if self.open is not None:
+            self.open.states[place] = state
+
+    def _left(self, event: Event) -> None:
+        self._working.pop(self.position.get(event["client"], -1), None)
+
+    def _round_committed(self, event: Event) -> None:
+        if self.open is not None:
+            self._closed, self._arrivals[event["round"]] = self.open.states, self.open.last_arrivals
+            self._arrivals.pop(event["round"] - NEWEST_ROUNDS, None)
+            self.open = None
+        if not self.setup.carries:
+            self._working.clear()
+
+    def _evaluated(self, event: Event) -> None:
+        self.evaluations.append(
+            (event["round"], event["version"], event["loss"], event["accuracy"])
+        )
+
+    def _traffic(self, event: Event) -> None:
+        link = self.traffic.setdefault(str(event["group"]), LinkTraffic())
+        seconds = event["seconds"]
+        if seconds > 0:
+            up, down = (8 * event[name] / seconds for name in ("bytes_up", "bytes_down"))
+            link.samples.append((event["at"], up, down))
+            link.cap_up_bps, link.cap_down_bps = (
+                None if event[name] is None else 8 * event[name] / seconds
+                for name in ("capacity_up", "capacity_down")
+            )
+
+    def _died(self, event: Event) -> None:
+        if event["process"] == "server":
+            self._server_started(event)
+
+    # --- rows of the ledger ----------------------------------------------------------------------
+
+    def learn(self, rows: LedgerRows) -> None:
+        """Update the state with new rows of the ledger."""
+        if rows.enrolled is not None:
+            self._outside = {
+                self.position[client]
+                for client, enrolled in rows.enrolled.items()
+                if not enrolled and client in self.position
+            }
+        for each in rows.group_evaluations:
+            self.group_evaluations[each.group] = each
+        for facts in rows.rounds:
+            share = None
+            if facts.weight_max is not None and facts.weight_sum:
+                share = facts.weight_max / facts.weight_sum
+            self.newest_round = facts.round
+            self.rounds.append((*facts[:9], share, facts.scenario_s))
+        self._digest(rows)
+
+    def _digest(self, rows: LedgerRows) -> None:
+        answers = _by_round(rows.answers)
+        updates = _by_round(rows.updates)
+        for facts in rows.rounds:
+            said, sent = answers.get(facts.round, []), updates.get(facts.round, [])
+            if not said and not sent:
+                continue
+            self.digests.append(
+                digest_of(
+                    facts.round,
+                    facts.opened_at,
+                    said,
+                    sent,
+                    rows.waits.get(facts.round, {}),
+                    self._arrivals.get(facts.round, {}),
+                    self.group_of,
+                )
+            )
+            self._closed = {}
+            for answer in said:
+                self._learn_answer(answer)
+            for update in sent:
+                self._learn_update(update)
+
+    def _learn_answer(self, answer: AnswerRow) -> None:
+        place = self.position.get(answer.client)
+        if place is None:
+            return
+        if answer.decision == "absent" or answer.reason == _OFFLINE:
+            self._closed[place] = AWAY
+        elif answer.decision in ("decline", "abort"):
+            self._closed[place] = DECLINED if answer.decision == "decline" else UNCOUNTED
+        if answer.state:
+            state = orjson.loads(answer.state)
+            if isinstance(state, dict):
+                facts = self.facts.setdefault(place, DeviceFacts())
+                facts.battery, facts.charging = state.get("battery"), state.get("charging")
+                facts.network = state.get("network")
+
+    def _learn_update(self, update: UpdateRow) -> None:
+        place = self.position.get(update.client)
+        if place is None or update.outcome == "duplicate":
+            return
+        if update.outcome == "folded":
+            self._closed[place] = ARRIVED
+            self.facts.setdefault(place, DeviceFacts()).staleness = update.staleness
+        else:
+            self._closed.setdefault(place, UNCOUNTED)
+
+    # --- devices ---------------------------------------------------------------------------------
+
+    def device_states(self) -> str:
+        """The state of every device, a character each, in the order of the population."""
+        return "".join(self._states())
+
+    def _states(self) -> Iterator[str]:
+        present, working, closed = self.progress.present, self._working, self._closed
+        spoken = {} if self.open is None else self.open.states
+        over = self.progress.status is not None
+        for place, client in enumerate(self.setup.clients):
+            if place in self._outside:
+                yield OUTSIDE
+            elif client not in present and not over:
+                yield AWAY
+            elif place in working:
+                yield WORKING
+            else:
+                yield spoken.get(place) or closed.get(place) or IDLE
+
+    def working_by_group(self) -> Counter[str]:
+        """The number of devices that work on a call, by group."""
+        return Counter(self.group_of[self.setup.clients[place]] for place in self._working)
+
+
+def _by_round(rows: Sequence[DeviceRow]) -> dict[int, list[DeviceRow]]:
+    found: dict[int, list[DeviceRow]] = {}
+    for row in rows:
+        found.setdefault(row.round, []).append(row)
+    return found
+
+
+_HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
+    "server_started": FleetState._server_started,
+    "round_opened": FleetState._round_opened,
+    "answered": FleetState._answered,
+    "declined": FleetState._declined,
+    "received": FleetState._received,
+    "late": FleetState._not_counted,
+    "refused": FleetState._not_counted,
+    "left": FleetState._left,
+    "round_committed": FleetState._round_committed,
+    "evaluated": FleetState._evaluated,
+    "traffic": FleetState._traffic,
+    "died": FleetState._died,
+}

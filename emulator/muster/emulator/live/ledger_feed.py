@@ -1,0 +1,123 @@
+"""Reads new rows of a run's ledger, again and again, in transactions that are short.
+
+A reader that never ends would keep SQLite from shortening its log, so every look opens the ledger
+anew. However much was committed since the last look, a look reads all new rounds, but the rows of
+devices for the newest of them only.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from muster.common.errors import LedgerError
+from muster.emulator.live.fleet_state import NEWEST_ROUNDS, GroupEvaluation, LedgerRows, RoundFacts
+from muster.emulator.live.round_digest import AnswerRow, UpdateRow
+from muster.emulator.results.ledger_file import damaged, open_ledger
+
+MOST_ROWS = 20_000
+"""About how many rows of devices a look reads."""
+
+
+class LedgerFeed:
+    """Reads what was committed since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._round = 0
+        self._update = 0
+        self._transfer = 0
+        self._version = -1
+        self._knows_clients = False
+
+    def new(self) -> LedgerRows:
+        """The rows since the last call; none if there is no ledger yet.
+
+        Raises:
+            LedgerError: the ledger is damaged, or its schema cannot be read.
+        """
+        try:
+            with closing(open_ledger(self._path)) as ledger:
+                return self._read(ledger)
+        except LedgerError:
+            if self._path.is_file() and self._path.stat().st_size:
+                raise
+            return LedgerRows()
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise damaged(self._path, error) from error
+
+    def _read(self, ledger: sqlite3.Connection) -> LedgerRows:
+        enrolled = None
+        if not self._knows_clients:
+            found = ledger.execute("SELECT client, enrolled FROM clients").fetchall()
+            enrolled = {client: bool(may_train) for client, may_train in found}
+            self._knows_clients = bool(enrolled)
+        columns = ", ".join(RoundFacts._fields)
+        rounds = [
+            RoundFacts(*row)
+            for row in ledger.execute(
+                f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (self._round,)
+            )
+        ]
+        if not rounds:
+            return LedgerRows(enrolled=enrolled)
+        self._round = rounds[-1].round
+        first = self._first_of(rounds)
+        answers = ledger.execute(
+            "SELECT round, client, decision, reason, state, modelled_s FROM answers "
+            "WHERE round >= ? AND decision <> 'silent'",
+            (first,),
+        )
+        group_evaluations = ledger.execute(
+            'SELECT round, "group", loss, accuracy, version FROM group_evaluations '
+            "WHERE version > ? ORDER BY version",
+            (self._version,),
+        ).fetchall()
+        if group_evaluations:
+            self._version = group_evaluations[-1][-1]
+        return LedgerRows(
+            enrolled=enrolled,
+            rounds=rounds,
+            answers=[AnswerRow(*row) for row in answers],
+            updates=self._updates(ledger, first),
+            waits=self._waits(ledger, first),
+            group_evaluations=[GroupEvaluation(*row[:4]) for row in group_evaluations],
+        )
+
+    def _first_of(self, rounds: list[RoundFacts]) -> int:
+        """The first of the newest rounds whose rows of devices are read."""
+        rows = 0
+        for facts in reversed(rounds[-NEWEST_ROUNDS:]):
+            first = facts.round
+            rows += facts.called
+            if rows > MOST_ROWS:
+                break
+        return first
+
+    def _updates(self, ledger: sqlite3.Connection, first: int) -> list[UpdateRow]:
+        columns = ", ".join(UpdateRow._fields)
+        # Rows are entered in the order of the rounds, and only rowids have an index.
+        newest = _newest_rowid(ledger, "contributions")
+        after = max(self._update, newest - MOST_ROWS)
+        self._update = newest
+        rows = ledger.execute(
+            f"SELECT {columns} FROM contributions WHERE rowid > ? AND round >= ?", (after, first)
+        )
+        return [UpdateRow(*row) for row in rows]
+
+    def _waits(self, ledger: sqlite3.Connection, first: int) -> Mapping[int, dict[str, float]]:
+        newest = _newest_rowid(ledger, "transfers")
+        after = max(self._transfer, newest - 2 * MOST_ROWS)
+        self._transfer = newest
+        found: dict[int, dict[str, float]] = {}
+        for round, client, wait_s in ledger.execute(
+            "SELECT round, client, sum(wait_s) FROM transfers WHERE rowid > ? AND round >= ? "
+            "GROUP BY round, client",
+            (after, first),
+        ):
+            found.setdefault(round, {})[client] = wait_s
+        return found
+
+
+def _newest_rowid(ledger: sqlite3.Connection, table: str) -> int:
+    return int(ledger.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0])

@@ -1,0 +1,210 @@
+"""What the page shows of a fleet, as JSON values.
+
+The page has three kinds of data: sections, which are small and travel whole; columns, with one
+character for every device; and series, to which rows are added.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from muster.emulator.live.fleet_state import DeviceFacts, FleetState, LinkTraffic
+from muster.emulator.live.round_digest import GroupDigest, hold_ups, sum_of
+from muster.emulator.results.summary import clean
+from muster.emulator.runs.progress import stage_of
+from muster.emulator.runs.run_progress import FaultProgress
+
+_MOST_NAMES = 8
+_MOST_OCCURRENCES = 100
+_UNKNOWN = " "
+_NETWORKS = {"ethernet": "e", "wifi": "w", "cellular": "c"}
+
+
+def sections(state: FleetState, states: str, run_state: str) -> dict[str, Any]:
+    """The sections of the page by name.
+
+    Args:
+        states: `state.device_states()`.
+        run_state: how the run stands; of a run that has ended, its status.
+    """
+    return {
+        "setup": _setup(state),
+        "run": _run(state, run_state),
+        "groups": _groups(state, states),
+        "holds": [asdict(each) for each in hold_ups(state.digests)],
+        "links": {group: _link(link) for group, link in state.traffic.items()},
+        "faults": _faults(state.progress.faults.values()),
+    }
+
+
+def columns(state: FleetState, states: str) -> dict[str, str]:
+    """The columns of the page by name: a character for every device, in the order of the
+    population; a space where nothing is known.
+
+    Args:
+        states: `state.device_states()`.
+    """
+    clients = state.setup.clients
+    nothing = DeviceFacts()
+    facts = [state.facts.get(place, nothing) for place in range(len(clients))]
+    struck = {
+        target
+        for fault in state.progress.faults.values()
+        if fault.acting
+        for target in fault.targets
+    }
+    return {
+        "state": states,
+        "battery": "".join(_decile(each.battery) for each in facts),
+        "power": "".join(_power(each.charging) for each in facts),
+        "network": "".join(_NETWORKS.get(each.network or "", _UNKNOWN) for each in facts),
+        "staleness": "".join(_digit(each.staleness) for each in facts),
+        "fault": "".join("f" if client in struck else _UNKNOWN for client in clients),
+    }
+
+
+def _decile(share: float | None) -> str:
+    return _UNKNOWN if share is None else str(min(max(int(share * 10), 0), 9))
+
+
+def _power(charging: bool | None) -> str:
+    return _UNKNOWN if charging is None else "c" if charging else "b"
+
+
+def _digit(staleness: int | None) -> str:
+    return _UNKNOWN if staleness is None else str(staleness) if staleness < 10 else "+"
+
+
+def _setup(state: FleetState) -> dict[str, Any]:
+    setup = state.setup
+    return {
+        "name": clean(setup.name),
+        "folder": clean(setup.folder),
+        "clock": setup.clock,
+        "carries": setup.carries,
+        "deadline_s": setup.deadline_s,
+        "has_links": setup.has_links,
+        "has_supervisor": setup.has_supervisor,
+        "groups": [asdict(group) for group in setup.groups],
+    }
+
+
+def _run(state: FleetState, run_state: str) -> dict[str, Any]:
+    progress, open = state.progress, state.open
+    open_round = None
+    if open is not None and progress.status is None:
+        said = list(open.states.values())
+        open_round = {
+            "number": open.number,
+            "called": open.called,
+            "at": open.at,
+            "arrived": said.count("u"),
+            "working": said.count("w"),
+            "declined": open.declined,
+            "gave_up": said.count("x"),
+        }
+    return {
+        "state": run_state,
+        "detail": progress.detail,
+        "stage": stage_of(progress),
+        "starting": progress.starting,
+        "done": progress.done,
+        "of": progress.rounds,
+        "counts": progress.counts,
+        "round": progress.round,
+        "version": progress.version,
+        "left_s": None if progress.status else progress.left_s,
+        "scenario_s": state.scenario_s,
+        "present": len(progress.present),
+        "population": progress.population or len(state.setup.clients),
+        "enrolled": len(progress.enrolled),
+        "called": progress.called,
+        "folded": progress.folded,
+        "empty": progress.empty,
+        "loss": progress.loss,
+        "accuracy": progress.accuracy,
+        "evaluated_round": progress.evaluated_round,
+        "epsilon": progress.epsilon,
+        "bytes_up": progress.bytes_up + progress.arriving,
+        "bytes_down": progress.bytes_down,
+        "seconds": progress.seconds,
+        "open": open_round,
+        "looked_at": len(state.digests),
+    }
+
+
+def _groups(state: FleetState, states: str) -> list[dict[str, Any]]:
+    total, working = sum_of(list(state.digests)), state.working_by_group()
+    found = []
+    for group in state.setup.groups:
+        digest = total.get(group.name, GroupDigest())
+        evaluation = state.group_evaluations.get(group.name)
+        of_group = states[group.first : group.first + group.count]
+        found.append(
+            {
+                "name": group.name,
+                "states": {state: of_group.count(state) for state in sorted(set(of_group))},
+                "working": working[group.name],
+                "called": digest.called,
+                "accepted": digest.accepted,
+                "folded": digest.folded,
+                "reasons": dict(digest.reasons.most_common()),
+                "uncounted": dict(digest.uncounted.most_common()),
+                "weight_share": digest.weight_share,
+                "device_share": group.count / len(state.setup.clients),
+                "staleness": {str(each): n for each, n in sorted(digest.staleness.items())},
+                "modelled_s": digest.modelled_s,
+                "slowest": asdict(digest.slowest) if digest.slowest else None,
+                "loss": evaluation.loss if evaluation else None,
+                "accuracy": evaluation.accuracy if evaluation else None,
+            }
+        )
+    return found
+
+
+def _link(link: LinkTraffic) -> dict[str, Any]:
+    at, up, down = zip(*link.samples, strict=True) if link.samples else ((), (), ())
+    return {
+        "at": at,
+        "up_bps": [round(each) for each in up],
+        "down_bps": [round(each) for each in down],
+        "cap_up_bps": link.cap_up_bps,
+        "cap_down_bps": link.cap_down_bps,
+    }
+
+
+def _faults(occurrences: Iterable[FaultProgress]) -> list[dict[str, Any]]:
+    by_name: dict[str, list[FaultProgress]] = {}
+    for each in occurrences:
+        by_name.setdefault(each.fault, []).append(each)
+    return [_fault(name, times) for name, times in by_name.items()]
+
+
+def _fault(name: str, times: list[FaultProgress]) -> dict[str, Any]:
+    newest = times[-1]
+    return {
+        "fault": name,
+        "do": newest.do,
+        "state": str(newest.state),
+        "acting": any(each.acting for each in times),
+        "seen": next((each.seen for each in reversed(times) if each.seen), ""),
+        "targets": [clean(target) for target in newest.targets[:_MOST_NAMES]],
+        "target_count": len(newest.targets),
+        "times": len(times),
+        "rounds": [
+            {"first": each.first, "healed": each.healed, "acting": each.acting}
+            for each in times[-_MOST_OCCURRENCES:]
+        ],
+    }
+
+
+def line_of(number: int, event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event of the journal as the page shows it."""
+    rest = {
+        key: value
+        for key, value in event.items()
+        if key not in ("event", "at", "role", "incarnation")
+    }
+    if len(rest.get("targets", ())) > _MOST_NAMES:
+        rest["targets"] = [*rest["targets"][:_MOST_NAMES], f"… {len(rest['targets'])} in all"]
+    return {"number": number, "event": event["event"], "at": event["at"], "fields": rest}

@@ -1,0 +1,74 @@
+"""What the scenario of a run says that the live page shows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.common.config import parse_toml
+from muster.emulator.fleet.population import names_of
+from muster.emulator.launch import COMPOSE
+from muster.emulator.runs.run_folder import SCENARIO
+
+
+@dataclass(frozen=True)
+class GroupSetup:
+    """A group of devices.
+
+    Attributes:
+        first: the position of its first device in the population.
+    """
+
+    name: str
+    count: int
+    first: int
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """A run as its scenario describes it.
+
+    Attributes:
+        clock: the kind of the clock: "rounds", "wall" or "scaled".
+        carries: whether updates may count in a later round than that of their call.
+        deadline_s: of a round, in scenario seconds; None without one.
+        clients: the names of all devices, in the order of the population.
+        has_links: whether links are emulated for any group.
+        has_supervisor: whether faults can be injected while it runs.
+    """
+
+    name: str
+    folder: str
+    clock: str
+    carries: bool
+    deadline_s: float | None
+    groups: tuple[GroupSetup, ...]
+    clients: tuple[str, ...]
+    has_links: bool = False
+    has_supervisor: bool = True
+
+
+def run_setup(folder: Path) -> RunSetup:
+    """Read the resolved scenario of a run folder.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    path = folder / SCENARIO
+    scenario = parse_toml(path.read_text(encoding="utf-8"), str(path))
+    groups: list[GroupSetup] = []
+    for table in scenario["groups"]:
+        first = groups[-1].first + groups[-1].count if groups else 0
+        groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first))
+    server: dict[str, Any] = scenario.get("server", {})
+    mode = server.get("mode", {}).get("kind", "synchronous")
+    return RunSetup(
+        name=str(scenario.get("name", folder.name)),
+        folder=folder.name,
+        clock=str(scenario.get("clock", {}).get("kind", "rounds")),
+        carries=mode != "synchronous",
+        deadline_s=server.get("deadline_s"),
+        groups=tuple(groups),
+        clients=tuple(client for client, _ in names_of(groups)),
+        has_links=any("link" in table or "shared_link" in table for table in scenario["groups"]),
+        has_supervisor=not (folder / COMPOSE).is_file(),
+    )
