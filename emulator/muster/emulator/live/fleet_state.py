@@ -32,6 +32,7 @@ _OFFLINE = "offline"
 _OFTEN = {"received", "answered", "declined", "traffic", "enrolled", "attended", "left"}
 _MOST_LINES, _MOST_OFTEN_LINES = 200, 60
 _TRAFFIC_SAMPLES = 120
+_TRANSFERRED, _CAPACITY = ("bytes_up", "bytes_down"), ("capacity_up", "capacity_down")
 
 
 DeviceRow = TypeVar("DeviceRow", AnswerRow, UpdateRow)
@@ -121,6 +122,14 @@ class LinkTraffic:
     )
     cap_up_bps: float | None = None
     cap_down_bps: float | None = None
+
+    def add(self, at: float, seconds: float, up_bps: float, down_bps: float) -> None:
+        """Add the traffic of the `seconds` before `at`. There was none since the last before."""
+        began = at - seconds
+        if self.samples and began - self.samples[-1][0] > seconds / 2:
+            self.samples.append((self.samples[-1][0], 0.0, 0.0))
+            self.samples.append((began, 0.0, 0.0))
+        self.samples.append((at, up_bps, down_bps))
 
 
 class FleetState:
@@ -233,13 +242,10 @@ class FleetState:
 
     def _traffic(self, event: Event) -> None:
         link = self.traffic.setdefault(str(event["group"]), LinkTraffic())
-        seconds = event["seconds"]
-        if seconds > 0:
-            up, down = (8 * event[name] / seconds for name in ("bytes_up", "bytes_down"))
-            link.samples.append((event["at"], up, down))
+        if (seconds := event["seconds"]) > 0:
+            link.add(event["at"], seconds, *(8 * event[name] / seconds for name in _TRANSFERRED))
             link.cap_up_bps, link.cap_down_bps = (
-                None if event[name] is None else 8 * event[name] / seconds
-                for name in ("capacity_up", "capacity_down")
+                None if event[name] is None else 8 * event[name] / seconds for name in _CAPACITY
             )
 
     def _died(self, event: Event) -> None:

@@ -69,6 +69,11 @@ def run_setup(folder: Path) -> RunSetup:
         deadline_s=server.get("deadline_s"),
         groups=tuple(groups),
         clients=tuple(client for client, _ in names_of(groups)),
-        has_links=any("link" in table or "shared_link" in table for table in scenario["groups"]),
+        has_links=any(map(_has_rates, scenario["groups"])),
         has_supervisor=not (folder / COMPOSE).is_file(),
     )
+
+
+def _has_rates(group: dict[str, Any]) -> bool:
+    tables = group.get("link", {}), group.get("shared_link", {})
+    return any(key in table for table in tables for key in ("up", "down", "trace"))
