@@ -117,6 +117,7 @@ export function drawLinks(model) {
   const { setup, links } = model.sections;
   const names = setup.groups.map((group) => group.name).filter((name) => setup.has_links || links[name]);
   $("links-card").hidden = !names.length;
+  $("journal-card").classList.toggle("full", !names.length);
   if (!names.length) return;
   if (!$("links").children.length) {
     key($("links-key"), [["transfer", "up"], ["arrived", "down"], ["uncounted", "capacity of the shared link (dashed)"]]);

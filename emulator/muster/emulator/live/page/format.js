@@ -27,7 +27,8 @@ export function seconds(value) {
   if (value < 1) return `${Math.round(1000 * value)} ms`;
   if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
   const minutes = Math.floor(value / 60);
-  if (minutes < 60) return `${minutes} min ${Math.floor(value % 60)} s`;
+  const rest = Math.floor(value % 60);
+  if (minutes < 60) return rest ? `${minutes} min ${rest} s` : `${minutes} min`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${hours} h ${minutes % 60} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;

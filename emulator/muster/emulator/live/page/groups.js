@@ -82,7 +82,7 @@ export function headline(model) {
   const open = openRound(run, groups);
   const [holder] = holds;
   if (!holder) return { finding: "No update has arrived yet.", more: [open], holding: false };
-  const often = `in ${holder.last} of the newest ${plural(holder.of, "round")}`;
+  const often = holder.of === 1 ? "in the only round so far" : `in ${holder.last} of the newest ${plural(holder.of, "round")}`;
   const over = run.state !== "running";
   if (groups.length === 1 || holder.last < 0.6 * holder.of || holder.lead_s < 0.1 * holder.after_s) {
     const how = groups.length === 1 ? "" : ` ${holder.group} ${over ? "was" : "is"} last ${often}, ${seconds(holder.lead_s)} after the others.`;
@@ -95,8 +95,8 @@ export function headline(model) {
     ? "Most of this time is neither training nor transfer: programs start, stand still, or wait for the processor."
     : `${whole(most / holder.after_s)} of its time is ${what}${full}.`;
   return {
-    finding: `The rounds ${over ? "waited" : "wait"} for ${holder.group}:`,
-    more: [`${often} its last update came ${seconds(holder.lead_s)} after those of all other groups.`, why, open],
+    finding: `The rounds ${over ? "waited" : "wait"} for ${holder.group}.`,
+    more: [`Its last update came ${seconds(holder.lead_s)} after those of all other groups, ${often}.`, why, open],
     holding: true,
   };
 }
