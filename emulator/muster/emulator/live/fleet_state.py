@@ -91,7 +91,7 @@ class OpenRound:
     Attributes:
         at: when it was opened, in UNIX seconds.
         states: the state of every device that has said something in it, by position.
-        last_arrivals: the last update that arrived while it was open, by group.
+        last_arrivals: the arrival of the last update of each group while it was open.
     """
 
     number: int
@@ -100,7 +100,7 @@ class OpenRound:
     scenario_s: float | None
     declined: int = 0
     states: dict[int, str] = field(default_factory=dict)
-    last_arrivals: dict[str, Arrival] = field(default_factory=dict)
+    last_arrivals: dict[str, Event] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -144,6 +144,7 @@ class FleetState:
             for group in setup.groups
             for client in setup.clients[group.first : group.first + group.count]
         }
+        self._groups = [self.group_of[client] for client in setup.clients]
         self.facts: dict[int, DeviceFacts] = {}
         self.open: OpenRound | None = None
         self.digests: deque[RoundDigest] = deque(maxlen=NEWEST_ROUNDS)
@@ -157,7 +158,7 @@ class FleetState:
         self._closed: dict[int, str] = {}
         self._arrivals: dict[int, dict[str, Arrival]] = {}
         self._log: dict[str, deque[tuple[int, Event]]] = {}
-        self._numbers = itertools.count(1)
+        self._number = 0
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -170,7 +171,8 @@ class FleetState:
         if (lines := self._log.get(name)) is None:
             most = _MOST_OFTEN_LINES if name in _OFTEN else _MOST_LINES
             lines = self._log[name] = deque(maxlen=most)
-        lines.append((next(self._numbers), event))
+        self._number += 1
+        lines.append((self._number, event))
 
     def lines_after(self, number: int) -> list[tuple[int, Event]]:
         """The newest events of each kind whose number is larger, in their order. Events are
@@ -208,17 +210,20 @@ class FleetState:
     def _received(self, event: Event) -> None:
         place = self.position.get(event["client"])
         if place is not None:
-            self._working.pop(place, None)
-            self._say(place, ARRIVED)
+            self._forget_work(place)
             if self.open is not None:
-                client = event["client"]
-                self.open.last_arrivals[self.group_of[client]] = Arrival(client, event["at"])
+                self.open.states[place] = ARRIVED
+                self.open.last_arrivals[self._groups[place]] = event
 
     def _not_counted(self, event: Event) -> None:
         place = self.position.get(event["client"])
         if place is not None:
-            self._working.pop(place, None)
+            self._forget_work(place)
             self._say(place, UNCOUNTED)
+
+    def _forget_work(self, place: int) -> None:
+        if self._working:
+            self._working.pop(place, None)
 
     def _say(self, place: int, state: str) -> None:
         if self.open is not None:
@@ -229,7 +234,10 @@ class FleetState:
 
     def _round_committed(self, event: Event) -> None:
         if self.open is not None:
-            self._closed, self._arrivals[event["round"]] = self.open.states, self.open.last_arrivals
+            self._closed, last = self.open.states, self.open.last_arrivals
+            self._arrivals[event["round"]] = {
+                group: Arrival(arrival["client"], arrival["at"]) for group, arrival in last.items()
+            }
             self._arrivals.pop(event["round"] - NEWEST_ROUNDS, None)
             self.open = None
         if not self.setup.carries:
@@ -343,7 +351,7 @@ class FleetState:
 
     def working_by_group(self) -> Counter[str]:
         """The number of devices that work on a call, by group."""
-        return Counter(self.group_of[self.setup.clients[place]] for place in self._working)
+        return Counter(self._groups[place] for place in self._working)
 
 
 def _by_round(rows: Sequence[DeviceRow]) -> dict[int, list[DeviceRow]]:

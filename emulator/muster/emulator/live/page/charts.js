@@ -16,7 +16,7 @@ export function resizeCharts() {
 }
 
 function line(name, label, show, more = {}) {
-  return { label, stroke: () => colour(name), width: 2, spanGaps: true, points: { show: false }, value: (_, value) => show(value), ...more };
+  return { label, stroke: () => colour(name), width: 2, spanGaps: true, points: { show: (plot) => plot.data[0].length < 3 }, value: (_, value) => show(value), ...more };
 }
 
 function axis(more = {}) {
@@ -58,19 +58,16 @@ function bands(faults) {
   }] } };
 }
 
-const span = (model) => {
-  const { run } = model.sections;
-  return (_, low, high) => [Math.min(low ?? 0, 1), Math.max(high ?? 1, run.counts === "rounds" ? run.of : 0, 2)];
-};
+const span = (_, low, high) => [Math.min(low ?? 0, 1), Math.max(high ?? 1, 2)];
 
-const rounds = (plot, values) => values.map((value) => (Number.isInteger(value) ? number(value) : ""));
+const rounds = (_, values) => values.map((value) => (Number.isInteger(value) ? number(value) : ""));
 
 export function drawQuality(model) {
   const { run } = model.sections;
   const rows = model.series.evaluations ?? [];
   const box = $("quality");
   chart(box, {
-    scales: { x: { time: false, range: span(model) }, accuracy: { range: [0, 1] }, loss: { range: (_, low, high) => [0, high ? 1.08 * high : 1] } },
+    scales: { x: { time: false, range: span }, accuracy: { range: [0, 1] }, loss: { range: (_, low, high) => [0, high ? 1.08 * high : 1] } },
     axes: [axis({ values: rounds }), axis({ scale: "loss", size: 46 }),
       axis({ scale: "accuracy", side: 1, size: 50, grid: { show: false }, values: (_, values) => values.map((value) => `${Math.round(100 * value)} %`) })],
     series: [{ label: "round", value: (_, value) => number(value) },
@@ -86,9 +83,9 @@ export function drawQuality(model) {
 export function drawWeights(model) {
   const rows = model.series.rounds ?? [];
   const box = $("weights");
-  const peak = (plot, low, high) => [0, Math.max(1, high ?? 1) * 1.08];
+  const peak = (_, low, high) => [0, Math.max(1, high ?? 1) * 1.08];
   chart(box, {
-    scales: { x: { time: false, range: span(model) }, y: { range: peak } },
+    scales: { x: { time: false, range: span }, y: { range: peak } },
     axes: [axis({ values: rounds }), axis({ size: 46 })],
     series: [{ label: "round", value: (_, value) => number(value) },
       line("other", "called", number, { width: 1.5 }),

@@ -12,7 +12,7 @@ import { drawJournal, startJournal } from "./journal.js";
 import { openDevice } from "./device.js";
 import { ask } from "./operator.js";
 
-let model = emptyModel();
+const model = emptyModel();
 let started = false;
 let waiting = false;
 let noticeEnds = 0;
@@ -97,7 +97,7 @@ function follow() {
   const source = new EventSource("events");
   let ended = false;
   source.addEventListener("open", () => {
-    model = { ...emptyModel() };
+    Object.assign(model, emptyModel());
     notice("");
   });
   source.addEventListener("message", (event) => take(JSON.parse(event.data)));
