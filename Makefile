@@ -131,6 +131,13 @@ deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
 	$(BIN)/python -m pip download --quiet --quiet --only-binary=:all: --python-version $(WHEELS_PYTHON) --constraint constraints.txt --requirement deploy/wheels/.list --dest deploy/wheels
 	@touch $@
 
+test-browser: .venv/browser-installed  ## the live page in headless Chromium, which must be installed (CHROMIUM=/usr/bin/chromium)
+	$(BIN)/pytest tests/browser
+
+.venv/browser-installed: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	@touch $@
+
 test-docker: wheels  ## the tests of the fleet in containers; makes a base image and starts a daemon where it must and can
 	deploy/test-docker.sh
 
@@ -138,4 +145,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers images images-check sbom audit-packages wheels test-docker
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers images images-check sbom audit-packages wheels test-browser test-docker

@@ -90,7 +90,7 @@ class OpenRound:
 
     Attributes:
         at: when it was opened, in UNIX seconds.
-        states: the state of every device that has said something in it, by position.
+        states: by position, the state of every device that has had its last word in it.
         last_arrivals: the arrival of the last update of each group while it was open.
     """
 
@@ -154,7 +154,7 @@ class FleetState:
         self.scenario_s: float | None = None
         self.newest_round = 0
         self._outside: set[int] = set()
-        self._working: dict[int, int] = {}
+        self._working = set[int]()
         self._closed: dict[int, str] = {}
         self._arrivals: dict[int, dict[str, Arrival]] = {}
         self._log: dict[str, deque[tuple[int, Event]]] = {}
@@ -197,10 +197,9 @@ class FleetState:
         if place is None:
             return
         if event["decision"] == "accept":
-            self._working[place] = event["round"]
-            self._say(place, WORKING)
+            self._working.add(place)
         else:
-            self._working.pop(place, None)
+            self._working.discard(place)
             self._say(place, UNCOUNTED)
 
     def _declined(self, event: Event) -> None:
@@ -210,7 +209,7 @@ class FleetState:
     def _received(self, event: Event) -> None:
         place = self.position.get(event["client"])
         if place is not None:
-            self._forget_work(place)
+            self._working.discard(place)
             if self.open is not None:
                 self.open.states[place] = ARRIVED
                 self.open.last_arrivals[self._groups[place]] = event
@@ -218,19 +217,15 @@ class FleetState:
     def _not_counted(self, event: Event) -> None:
         place = self.position.get(event["client"])
         if place is not None:
-            self._forget_work(place)
+            self._working.discard(place)
             self._say(place, UNCOUNTED)
-
-    def _forget_work(self, place: int) -> None:
-        if self._working:
-            self._working.pop(place, None)
 
     def _say(self, place: int, state: str) -> None:
         if self.open is not None:
             self.open.states[place] = state
 
     def _left(self, event: Event) -> None:
-        self._working.pop(self.position.get(event["client"], -1), None)
+        self._working.discard(self.position.get(event["client"], -1))
 
     def _round_committed(self, event: Event) -> None:
         if self.open is not None:

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from muster.emulator.live.fleet_state import DeviceFacts, FleetState, LinkTraffic
+from muster.emulator.live.fleet_state import (
+    ARRIVED,
+    UNCOUNTED,
+    DeviceFacts,
+    FleetState,
+    LinkTraffic,
+)
 from muster.emulator.live.round_digest import GroupDigest, hold_ups, sum_of
 from muster.emulator.results.summary import clean
 from muster.emulator.runs.progress import stage_of
@@ -98,10 +104,10 @@ def _run(state: FleetState, run_state: str) -> dict[str, Any]:
             "number": open.number,
             "called": open.called,
             "at": open.at,
-            "arrived": said.count("u"),
-            "working": said.count("w"),
+            "arrived": said.count(ARRIVED),
+            "working": state.working_by_group().total(),
             "declined": open.declined,
-            "gave_up": said.count("x"),
+            "gave_up": said.count(UNCOUNTED),
         }
     return {
         "state": run_state,
