@@ -136,6 +136,7 @@ test-browser: .venv/browser-installed  ## the live page in headless Chromium, wh
 
 .venv/browser-installed: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	-npm install --silent --prefix .venv/axe axe-core@4.14.1
 	@touch $@
 
 test-docker: wheels  ## the tests of the fleet in containers; makes a base image and starts a daemon where it must and can

@@ -3,16 +3,14 @@ the run."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
 import subprocess
-import sys
-from contextlib import closing, contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.live_page import Page, shown_by, start
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, Unreachable
@@ -21,69 +19,12 @@ from muster.emulator.live.device_life import device_life
 from muster.emulator.live.follower import Follower
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.system.conftest import MakeScenario
 
 pytest.importorskip("starlette")
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
-
-
-class Page:
-    """A live page, as its program has described it."""
-
-    def __init__(self, lines: IO[str]) -> None:
-        address, self.operator = (lines.readline().rstrip().rpartition(": ")[2] for _ in range(2))
-        _, _, self.host, self.token, _ = address.split("/")
-
-    def ask(
-        self, path: str, body: Any = None, *, token: str | None = None, **headers: str
-    ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self.host, timeout=60)
-        with closing(connection):
-            connection.request(
-                "GET" if body is None else "POST",
-                f"/{self.token if token is None else token}/{path}",
-                None if body is None else json.dumps(body),
-                {name.replace("_", "-"): value for name, value in headers.items()},
-            )
-            reply = connection.getresponse()
-            return reply.status, reply.read()
-
-    def frames(self) -> Iterator[dict[str, Any]]:
-        """The frames, until the page's program ends."""
-        connection = http.client.HTTPConnection(self.host, timeout=60)
-        with closing(connection):
-            connection.request("GET", f"/{self.token}/events")
-            reply = connection.getresponse()
-            assert reply.status == 200
-            for line in reply:
-                if line.startswith(b"data: ") and line.strip() != b"data: {}":
-                    yield json.loads(line.removeprefix(b"data: "))
-
-
-def start(planned: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*MUSTER, "run", str(planned), "--quiet", *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@contextmanager
-def shown_by(*arguments: str) -> Iterator[Page]:
-    """The page that a command shows until Ctrl-C."""
-    with subprocess.Popen([*MUSTER, *arguments], stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        try:
-            yield Page(program.stdout)
-        finally:
-            program.send_signal(signal.SIGINT)
-            assert program.wait(30) == 0
 
 
 def summary(folder: Path) -> Any:

@@ -4,6 +4,7 @@ export const percent = (share) => (share === null || share === undefined ? "–"
 
 export function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
+  if (Math.abs(value) >= 1e10) return value.toExponential(digits - 2);
   if (Number.isInteger(value)) return value.toLocaleString("en");
   return Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 6 });
 }
