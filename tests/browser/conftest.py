@@ -49,6 +49,7 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
     nothing may have been asked of another address."""
     windows: list[Any] = []
     wrong: list[str] = []
+    asked: list[str] = []
 
     def open(url: str, width: int = 1600, **options: Any) -> Any:
         window = browser.new_context(viewport={"width": width, "height": 900}, **options)
@@ -57,7 +58,7 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
         page.set_default_timeout(180_000)
         page.on("console", lambda message: wrong.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on("request", lambda request: request.url.startswith(url) or wrong.append(request.url))
+        page.on("request", lambda request: asked.append(request.url))
         page.add_init_script(_WATCH_SHIFTS)
         page.goto(url)
         page.wait_for_selector("#page:not([hidden])")
@@ -67,6 +68,7 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
     for window in windows:
         window.close()
     assert not wrong
+    assert not [address for address in asked if not address.startswith("http://127.0.0.1:")]
 
 
 __all__ = ["nothing_left", "scenario"]

@@ -84,13 +84,13 @@ def test_a_fault_that_is_injected_by_a_click_appears_as_observed(
     page = open_page(shown.url)
     wait_for_text(page, "#stage", "of 100000")
     page.get_by_role("button", name="Inject a fault…").click()
-    page.get_by_label("Kind", exact=True).and_(page.locator("dialog select")).select_option("pause")
-    page.get_by_label("Target").select_option("one:dev")
-    page.get_by_label("Seconds").fill("0.5")
+    page.locator("#operator [name=kind]").select_option("pause")
+    page.locator("#operator [name=target]").select_option("one:dev")
+    page.locator("#operator [name=for_s]").fill("0.5")
     confirm = page.get_by_role("button", name="Inject a fault", exact=True)
     confirm.click()  # the form is not sent without a token
     assert page.locator("#operator[open]").count() == 1
-    page.get_by_label("Operator's token").fill(shown.operator)
+    page.locator("#operator [name=token]").fill(shown.operator)
     confirm.click()
     page.wait_for_selector("#operator:not([open])", state="attached")
     wait_for_text(page, "#faults", "pause-1")
@@ -145,7 +145,7 @@ def test_a_device_opens_by_keyboard_and_shows_its_calls(
         assert page.locator("#device tbody tr").count() == 5
         page.keyboard.press("Escape")
         assert page.locator("#device[open]").count() == 0
-        page.get_by_label("Open a device").fill("far-0002")
+        page.locator("#find input").fill("far-0002")
         page.keyboard.press("Enter")
         page.wait_for_selector("#device[open]")
         assert text(page, "#device-title") == "far-0002"
@@ -156,7 +156,7 @@ def test_the_journal_can_be_filtered(finished: Path, open_page: OpenPage) -> Non
         page = open_page(shown.url)
         page.locator("#filter select").select_option("round_committed")
         assert page.locator("#journal .line").count() == 5
-        page.get_by_label("Search").fill("round 3,")
+        page.locator("#filter [name=text]").fill("round 3,")
         assert page.locator("#journal .line").count() == 1
 
 

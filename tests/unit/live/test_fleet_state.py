@@ -167,7 +167,13 @@ def test_the_page_says_for_whom_a_round_waited_and_why(fleet: FleetState) -> Non
 
 
 def test_acting_faults_mark_their_targets(fleet: FleetState) -> None:
-    fault = {"fault": "cut", "number": 1, "targets": ["far-0000"], "round": 2, "scenario_s": None}
+    fault: dict[str, Any] = {
+        "fault": "cut",
+        "number": 1,
+        "targets": ["far-0000"],
+        "round": 2,
+        "scenario_s": None,
+    }
     fleet.happen(event("fault_applied", **fault))
     assert columns(fleet, "iii")["fault"] == "  f"
     [shown] = sections(fleet, "iii", "running")["faults"]
