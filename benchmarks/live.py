@@ -171,9 +171,8 @@ def main() -> None:
         live.wait()
     print(f"{options.devices} devices, {rounds / took:.1f} rounds/s, {options.called} called")
     print(f"  the page's program  {100 * used[0] / took:5.1f} % of a core")
-    print(
-        f"  the browser         {100 * used[1] / took:5.1f} % of a core, {frames / took:.1f} frames/s"
-    )
+    print(f"  the browser         {100 * used[1] / took:5.1f} % of a core")
+    print(f"  the page changed    {frames / took:5.1f} times a second")
 
 
 if __name__ == "__main__":

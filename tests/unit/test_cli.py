@@ -447,6 +447,7 @@ HELP = {
     "pause": ("Pause programs of the fleet", "not ended", "--for-s", "--until-healed"),
     "unpause": ("Let all paused programs", "muster run --resume"),
     "export-faults": ("injected by hand", "[[faults]]"),
+    "live": ("Show the run in FOLDER", "have been killed", "--port"),
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),
     "audit": ("Check the run in FOLDER", "--json"),
@@ -505,3 +506,20 @@ def test_a_port_in_use_is_refused_before_anything_starts(muster: Muster) -> None
         port = taken.getsockname()[1]
         refused = muster("run", "plain.toml", "--set", f"server.port={port}")
     assert_refused(refused, f"error: server.port: {port} on 127.0.0.1 cannot be used", "choose")
+
+
+def test_a_live_page_names_the_extra_that_it_needs(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for command in (("run", "plain.toml", "--live"), ("live", ".")):
+        assert_refused(muster(*command), "starlette and uvicorn", "pip install 'muster[live]'")
+
+
+def test_a_live_page_names_a_port_that_is_taken(muster: Muster) -> None:
+    pytest.importorskip("starlette")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = str(other.getsockname()[1])
+        refused = muster("run", "plain.toml", "--live", "--port", port)
+    assert_refused(refused, f"--port {port} cannot be opened", "give another")

@@ -6,7 +6,7 @@ import pytest
 
 from muster.emulator.live.fleet_state import FleetState, LedgerRows, RoundFacts
 from muster.emulator.live.page_state import columns, sections
-from muster.emulator.live.round_digest import AnswerRow, UpdateRow
+from muster.emulator.live.round_digest import DeviceAnswer, DeviceUpdate
 from muster.emulator.live.run_setup import GroupSetup, RunSetup
 
 CLIENTS = ("near-0000", "near-0001", "far-0000")
@@ -42,12 +42,14 @@ def facts(round: int, opened_at: float = 100.0) -> RoundFacts:
     return RoundFacts(round, round, 3, 2, 2, 16, 24, 1.0, 1.6, 3.0, 4.0, 0.0, opened_at)
 
 
-def answer(client: str, decision: str, reason: str | None = None, state: str = "") -> AnswerRow:
-    return AnswerRow(1, client, decision, reason, state, 2.0)
+def answer(client: str, decision: str, reason: str | None = None, state: str = "") -> DeviceAnswer:
+    return DeviceAnswer(1, client, decision, reason, state, 2.0)
 
 
-def update(client: str, weight: float | None, outcome: str = "folded", stale: int = 0) -> UpdateRow:
-    return UpdateRow(1, client, stale, weight, outcome, 0.25, 1.5)
+def update(
+    client: str, weight: float | None, outcome: str = "folded", stale: int = 0
+) -> DeviceUpdate:
+    return DeviceUpdate(1, client, stale, weight, outcome, 0.25, 1.5)
 
 
 @pytest.fixture

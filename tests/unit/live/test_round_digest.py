@@ -1,11 +1,11 @@
 """Rounds added up by group."""
 
 from muster.emulator.live.round_digest import (
-    AnswerRow,
+    DeviceAnswer,
+    DeviceUpdate,
     GroupDigest,
     RoundDigest,
     SlowestDevice,
-    UpdateRow,
     digest_of,
     hold_ups,
     sum_of,
@@ -33,15 +33,15 @@ def test_rounds_without_an_update_hold_nobody_up() -> None:
 
 def test_a_digest_counts_calls_reasons_and_weights() -> None:
     answers = [
-        AnswerRow(1, "a-0000", "accept", None, None, 2.0),
-        AnswerRow(1, "a-0001", "decline", "battery", None, None),
-        AnswerRow(1, "a-0002", "abort", "drop-out", None, 5.0),
-        AnswerRow(1, "b-0000", "accept", None, None, 1.0),
-        AnswerRow(1, "b-0001", "absent", None, None, None),
+        DeviceAnswer(1, "a-0000", "accept", None, None, 2.0),
+        DeviceAnswer(1, "a-0001", "decline", "battery", None, None),
+        DeviceAnswer(1, "a-0002", "abort", "drop-out", None, 5.0),
+        DeviceAnswer(1, "b-0000", "accept", None, None, 1.0),
+        DeviceAnswer(1, "b-0001", "absent", None, None, None),
     ]
     updates = [
-        UpdateRow(1, "a-0000", 0, 3.0, "folded", None, None),
-        UpdateRow(1, "b-0000", 4, 1.0, "folded", None, None),
+        DeviceUpdate(1, "a-0000", 0, 3.0, "folded", None, None),
+        DeviceUpdate(1, "b-0000", 4, 1.0, "folded", None, None),
     ]
     group_of = {client: client[0] for client in ("a-0000", "a-0001", "a-0002", "b-0000", "b-0001")}
     found = digest_of(1, 0.0, answers, updates, {}, {}, group_of).groups

@@ -16,7 +16,13 @@ from typing import NamedTuple, TypeVar
 
 import orjson
 
-from muster.emulator.live.round_digest import AnswerRow, Arrival, RoundDigest, UpdateRow, digest_of
+from muster.emulator.live.round_digest import (
+    Arrival,
+    DeviceAnswer,
+    DeviceUpdate,
+    RoundDigest,
+    digest_of,
+)
 from muster.emulator.live.run_setup import RunSetup
 from muster.emulator.live.series import Series
 from muster.emulator.runs.run_progress import Event, RunProgress
@@ -35,7 +41,7 @@ _TRAFFIC_SAMPLES = 120
 _TRANSFERRED, _CAPACITY = ("bytes_up", "bytes_down"), ("capacity_up", "capacity_down")
 
 
-DeviceRow = TypeVar("DeviceRow", AnswerRow, UpdateRow)
+DeviceRow = TypeVar("DeviceRow", DeviceAnswer, DeviceUpdate)
 
 
 class RoundFacts(NamedTuple):
@@ -78,14 +84,14 @@ class LedgerRows:
 
     enrolled: Mapping[str, bool] | None = None
     rounds: Sequence[RoundFacts] = ()
-    answers: Sequence[AnswerRow] = ()
-    updates: Sequence[UpdateRow] = ()
+    answers: Sequence[DeviceAnswer] = ()
+    updates: Sequence[DeviceUpdate] = ()
     waits: Mapping[int, dict[str, float]] = field(default_factory=dict)
     group_evaluations: Sequence[GroupEvaluation] = ()
 
 
 @dataclass(slots=True)
-class OpenRound:
+class RoundUnderWay:
     """The round that is open.
 
     Attributes:
@@ -146,7 +152,7 @@ class FleetState:
         }
         self._groups = [self.group_of[client] for client in setup.clients]
         self.facts: dict[int, DeviceFacts] = {}
-        self.open: OpenRound | None = None
+        self.open: RoundUnderWay | None = None
         self.digests: deque[RoundDigest] = deque(maxlen=NEWEST_ROUNDS)
         self.rounds, self.evaluations = Series(), Series()
         self.group_evaluations: dict[str, GroupEvaluation] = {}
@@ -190,7 +196,7 @@ class FleetState:
 
     def _round_opened(self, event: Event) -> None:
         self.scenario_s = event.get("scenario_s")
-        self.open = OpenRound(event["round"], event["called"], event["at"], self.scenario_s)
+        self.open = RoundUnderWay(event["round"], event["called"], event["at"], self.scenario_s)
 
     def _answered(self, event: Event) -> None:
         place = self.position.get(event["client"])
@@ -299,7 +305,7 @@ class FleetState:
             for update in sent:
                 self._learn_update(update)
 
-    def _learn_answer(self, answer: AnswerRow) -> None:
+    def _learn_answer(self, answer: DeviceAnswer) -> None:
         place = self.position.get(answer.client)
         if place is None:
             return
@@ -314,7 +320,7 @@ class FleetState:
                 facts.battery, facts.charging = state.get("battery"), state.get("charging")
                 facts.network = state.get("network")
 
-    def _learn_update(self, update: UpdateRow) -> None:
+    def _learn_update(self, update: DeviceUpdate) -> None:
         place = self.position.get(update.client)
         if place is None or update.outcome == "duplicate":
             return

@@ -21,7 +21,7 @@ LOOK_S = 0.25
 """Least seconds between two looks."""
 
 _SHARE = 0.05
-_MOST_WAIT_S = 5.0
+_MOST_WAIT_S = 2.0
 _ALIVE_S = 2.0
 _CHUNK_BYTES = 8 << 20
 _COMMITS = {"server_started", "round_committed", "evaluated", "ended"}

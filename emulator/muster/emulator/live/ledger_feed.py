@@ -12,7 +12,7 @@ from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.emulator.live.fleet_state import NEWEST_ROUNDS, GroupEvaluation, LedgerRows, RoundFacts
-from muster.emulator.live.round_digest import AnswerRow, UpdateRow
+from muster.emulator.live.round_digest import DeviceAnswer, DeviceUpdate
 from muster.emulator.results.ledger_file import damaged, open_ledger
 
 MOST_ROWS = 20_000
@@ -78,7 +78,7 @@ class LedgerFeed:
         return LedgerRows(
             enrolled=enrolled,
             rounds=rounds,
-            answers=[AnswerRow(*row) for row in answers],
+            answers=[DeviceAnswer(*row) for row in answers],
             updates=self._updates(ledger, first),
             waits=self._waits(ledger, first),
             group_evaluations=[GroupEvaluation(*row[:4]) for row in group_evaluations],
@@ -94,8 +94,8 @@ class LedgerFeed:
                 break
         return first
 
-    def _updates(self, ledger: sqlite3.Connection, first: int) -> list[UpdateRow]:
-        columns = ", ".join(UpdateRow._fields)
+    def _updates(self, ledger: sqlite3.Connection, first: int) -> list[DeviceUpdate]:
+        columns = ", ".join(DeviceUpdate._fields)
         # Rows are entered in the order of the rounds, and only rowids have an index.
         newest = _newest_rowid(ledger, "contributions")
         after = max(self._update, newest - MOST_ROWS)
@@ -103,7 +103,7 @@ class LedgerFeed:
         rows = ledger.execute(
             f"SELECT {columns} FROM contributions WHERE rowid > ? AND round >= ?", (after, first)
         )
-        return [UpdateRow(*row) for row in rows]
+        return [DeviceUpdate(*row) for row in rows]
 
     def _waits(self, ledger: sqlite3.Connection, first: int) -> Mapping[int, dict[str, float]]:
         newest = _newest_rowid(ledger, "transfers")

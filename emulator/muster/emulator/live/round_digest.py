@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 
-class AnswerRow(NamedTuple):
+class DeviceAnswer(NamedTuple):
     """A row of the ledger's table `answers`; `state` is JSON."""
 
     round: int
@@ -29,7 +29,7 @@ class Arrival(NamedTuple):
     at: float
 
 
-class UpdateRow(NamedTuple):
+class DeviceUpdate(NamedTuple):
     """A row of the ledger's table `contributions`."""
 
     round: int
@@ -94,8 +94,8 @@ class RoundDigest:
 def digest_of(
     round: int,
     opened_at: float,
-    answers: Iterable[AnswerRow],
-    updates: Sequence[UpdateRow],
+    answers: Iterable[DeviceAnswer],
+    updates: Sequence[DeviceUpdate],
     waits: Mapping[str, float],
     last_arrivals: Mapping[str, Arrival],
     group_of: Mapping[str, str],
@@ -134,7 +134,7 @@ def digest_of(
     return RoundDigest(round, groups)
 
 
-def _answer(group: GroupDigest, answer: AnswerRow) -> None:
+def _answer(group: GroupDigest, answer: DeviceAnswer) -> None:
     group.called += answer.decision != "absent"
     group.accepted += answer.decision in ("accept", "abort")
     if answer.decision != "accept":
