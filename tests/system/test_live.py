@@ -71,6 +71,7 @@ def test_a_finished_folder_shows_the_same(
     folder, _ = finished
     follower = Follower(folder, WallClock())
     follower.look()
+    assert follower.newest is not None
     run = json.loads(follower.newest.sections["run"])
     assert (run["state"], run["done"]) == ("completed", 30)
     assert follower.newest.columns["state"] == "uuu"

@@ -73,16 +73,17 @@ def live_app(
         try:
             spoke_at = clock.monotonic()
             while not stopping():
-                if follower.newest.number != seen and (frame := reader.frame(follower.newest)):
+                newest = follower.newest
+                if newest is not None and newest.number != seen and (frame := reader.frame(newest)):
                     spoke_at = clock.monotonic()
                     yield b"data: " + frame + b"\n\n"
                 elif clock.monotonic() - spoke_at > _HEARTBEAT_S:
                     spoke_at = clock.monotonic()
                     yield b": still here\n\n"
-                seen = follower.newest.number
+                seen = seen if newest is None else newest.number
                 await clock.sleep_until(clock.monotonic() + LOOK_S)
             await asyncio.to_thread(follower.look)
-            if frame := reader.frame(follower.newest):
+            if follower.newest is not None and (frame := reader.frame(follower.newest)):
                 yield b"data: " + frame + b"\n\n"
             yield b"event: bye\ndata: {}\n\n"
         finally:

@@ -5,6 +5,7 @@ beside a large run.
 """
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from muster.common.clock import Clock
@@ -33,7 +34,7 @@ class Follower:
     """Follows the run in a folder.
 
     Attributes:
-        newest: what was published last.
+        newest: what was published last; None before the first look.
 
     Raises:
         ConfigError: the folder's scenario cannot be read.
@@ -49,7 +50,7 @@ class Follower:
         self._run_state = ""
         self._alive_at = -_ALIVE_S
         self._lock = threading.Lock()
-        self.newest: Publication = publication(0, self._state, RUNNING)
+        self.newest: Publication | None = None
 
     def look(self) -> None:
         """Read what is new, and publish it if anything is."""
@@ -59,7 +60,7 @@ class Follower:
                 self._read_ledger()
             before, self._run_state = self._run_state, self._judge()
             if changed or self._run_state != before:
-                number = self.newest.number + 1
+                number = self.newest.number + 1 if self.newest else 1
                 self.newest = publication(number, self._state, self._run_state)
 
     def follow(self, stopped: threading.Event) -> None:
@@ -76,7 +77,8 @@ class Follower:
         while events := self._tail.new(_CHUNK_BYTES):
             changed = True
             for event in events:
-                self._state.happen(event)
+                with suppress(LookupError, TypeError, ValueError):  # no program of muster wrote it
+                    self._state.happen(event)
                 self._commits = self._commits or event["event"] in _COMMITS
         self._state.progress.notices.clear()
         return changed
