@@ -158,7 +158,6 @@ class FleetState:
         self.group_evaluations: dict[str, GroupEvaluation] = {}
         self.traffic: dict[str, LinkTraffic] = {}
         self.scenario_s: float | None = None
-        self.newest_round = 0
         self._outside: set[int] = set()
         self._working = set[int]()
         self._closed: dict[int, str] = {}
@@ -277,7 +276,6 @@ class FleetState:
             share = None
             if facts.weight_max is not None and facts.weight_sum:
                 share = facts.weight_max / facts.weight_sum
-            self.newest_round = facts.round
             self.rounds.append((*facts[:9], share, facts.scenario_s))
         self._digest(rows)
 

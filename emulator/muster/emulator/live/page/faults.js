@@ -30,7 +30,9 @@ function times(fault) {
   const [first, last] = [fault.rounds[0], fault.rounds.at(-1)];
   if (first.first === null) return "";
   const begin = fault.state === "planned" ? `from round ${first.first}` : `round ${first.first}`;
-  const end = last.healed !== null && last.healed !== first.first ? ` to ${last.healed}` : "";
+  // The round in which it was healed is the first without it.
+  const until = last.healed === null ? null : Math.max(last.first, last.healed - 1);
+  const end = until !== null && until !== first.first ? ` to ${until}` : "";
   return `${begin}${end}${fault.times > 1 ? `, ${fault.times} times` : ""}`;
 }
 

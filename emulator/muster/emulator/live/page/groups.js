@@ -84,9 +84,12 @@ export function headline(model) {
   if (!holder) return { finding: "No update has arrived yet.", more: [open], holding: false };
   const often = holder.of === 1 ? "in the only round so far" : `in ${holder.last} of the newest ${plural(holder.of, "round")}`;
   const over = run.state !== "running";
-  if (groups.length === 1 || holder.last < 0.6 * holder.of || holder.lead_s < 0.1 * holder.after_s) {
-    const how = groups.length === 1 ? "" : ` ${holder.group} ${over ? "was" : "is"} last ${often}, ${seconds(holder.lead_s)} after the others.`;
-    return { finding: `No group ${over ? "held" : "holds"} the rounds up.`, more: [how.trim(), open], holding: false };
+  if (groups.length === 1) {
+    return { finding: "There is one group, so no group waits for another.", more: [open], holding: false };
+  }
+  if (holder.last < 0.6 * holder.of || holder.lead_s < 0.1 * holder.after_s) {
+    const how = `${holder.group} ${over ? "was" : "is"} last ${often}, ${seconds(holder.lead_s)} after the others.`;
+    return { finding: `No group ${over ? "held" : "holds"} the rounds up.`, more: [how, open], holding: false };
   }
   const [[most, what]] = PARTS.map(([, text, field]) => [holder[field], text]).sort((a, b) => b[0] - a[0]);
   const link = model.sections.links[holder.group];
