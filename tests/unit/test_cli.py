@@ -516,6 +516,10 @@ def test_a_live_page_names_the_extra_that_it_needs(
         assert_refused(muster(*command), "starlette and uvicorn", "pip install 'muster[live]'")
 
 
+def test_a_port_without_a_live_page_is_refused(muster: Muster) -> None:
+    assert_refused(muster("run", "plain.toml", "--port", "8000"), "expected --live")
+
+
 def test_a_live_page_names_a_port_that_is_taken(muster: Muster) -> None:
     pytest.importorskip("starlette")
     with socket.socket() as other:

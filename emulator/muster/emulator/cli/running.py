@@ -78,6 +78,8 @@ def run(
         raise ConfigError(
             "--resume continues the run as it began; expected no --set, --out or --data with it"
         )
+    if port and not live:
+        raise ConfigError("--port is the port of the live page; expected --live with it")
     source = scenario if resume is None else run_folder(resume) / "scenario.toml"
     assert source is not None
     read = read_scenario(source, settings, data)
