@@ -55,7 +55,7 @@ def assert_refused(result: Result, *said: str) -> None:
 
 
 def test_run_needs_a_scenario_or_a_run_to_resume(muster: Muster) -> None:
-    assert_refused(muster("run"), "error: expected a scenario, or --resume DIR", "examples/")
+    assert_refused(muster("run"), "error: expected a scenario, or --resume DIR", "muster init")
 
 
 def test_run_takes_no_scenario_beside_resume(muster: Muster) -> None:
@@ -450,7 +450,8 @@ HELP = {
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),
     "audit": ("Check the run in FOLDER", "--json"),
-    "init": ("project", "rule", "tests", "No file is overwritten"),
+    "init": ("project", "rule", "tests", "No file is overwritten", "--example", "--list"),
+    "list": ("List what there is of a KIND", "--json"),
     "trace": ("recordings of availability", "import", "export"),
 }
 

@@ -12,6 +12,7 @@ from muster.emulator.cli.certificates import certs
 from muster.emulator.cli.experiments import compare, plan, study
 from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.emulator.cli.following import report, revoke, status, stop, watch
+from muster.emulator.cli.listing import list_names
 from muster.emulator.cli.machine import doctor, verify
 from muster.emulator.cli.options import Commands
 from muster.emulator.cli.projects import init
@@ -48,5 +49,6 @@ for command in (
     audit,
     trace,
     init,
+    list_names,
 ):
     main.add_command(command)

@@ -30,6 +30,7 @@ BACKEND = click.option(
 DATA = click.option(
     "--data", metavar="DIR", help="The data directory; it takes precedence over MUSTER_DATA."
 )
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 SETTINGS = click.option(
     "--set",
     "settings",
@@ -94,7 +95,9 @@ def require_one_source(scenario: Path | None, resume: Path | None) -> None:
         ConfigError: it got both or neither.
     """
     if (scenario is None) == (resume is None):
-        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+        raise ConfigError(
+            "expected a scenario, or --resume DIR; `muster init --list` lists examples"
+        )
 
 
 @contextmanager
