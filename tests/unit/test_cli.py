@@ -449,6 +449,7 @@ HELP = {
     "export-faults": ("injected by hand", "[[faults]]"),
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),
+    "export": ("for other programs", "--to", "--out", "Nothing is overwritten"),
     "audit": ("Check the run in FOLDER", "--json"),
     "init": ("project", "rule", "tests", "No file is overwritten", "--example", "--list"),
     "list": ("List what there is of a KIND", "--json"),

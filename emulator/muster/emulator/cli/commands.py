@@ -10,6 +10,7 @@ import click
 from muster.emulator.cli.auditing import audit
 from muster.emulator.cli.certificates import certs
 from muster.emulator.cli.experiments import compare, plan, study
+from muster.emulator.cli.exporting import export
 from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.emulator.cli.following import report, revoke, status, stop, watch
 from muster.emulator.cli.listing import list_names
@@ -46,6 +47,7 @@ for command in (
     doctor,
     certs,
     report,
+    export,
     audit,
     trace,
     init,
