@@ -250,6 +250,22 @@ def test_plan_refuses_a_wrong_scenario_and_makes_nothing(muster: Muster) -> None
     assert not Path("plans").exists()
 
 
+def test_a_plan_as_json_has_the_sums_of_its_rounds(muster: Muster) -> None:
+    Path("two.toml").write_text(TWO_OF_FOUR + NOBODY)
+    result = muster("plan", "two.toml", "--json", "--out", "out")
+    assert result.exit_code == 0, result.output
+    values = json.loads(result.stdout)
+    assert [values[key] for key in ("folder", "name", "exact", "rounds", "versions")] == [
+        "out", "plain", True, 3, None
+    ]  # fmt: skip
+    assert values["groups"][0] == {
+        "group": "a", "devices": 4, "enrolled": 4, "available": 6.0, "called": 12.0,
+        "accepted": 6.0, "delivered": 6.0, "in_time": 6.0, "late": 0.0,
+        "reasons": {"offline": 6.0},
+    }  # fmt: skip
+    assert values["warnings"] == ["no device of b is enrolled"]
+
+
 # --- trace ---------------------------------------------------------------------------------------
 
 
@@ -329,6 +345,20 @@ def test_doctor_names_data_files_that_are_missing(muster: Muster) -> None:
     assert "MNIST/raw/train-images-idx3-ubyte.gz" in result.stdout
 
 
+def test_doctor_as_json_has_the_findings_and_the_same_exit_status(muster: Muster) -> None:
+    good = muster("doctor", "plain.toml", "--json")
+    assert good.exit_code == 0
+    findings = {each["subject"]: each for each in json.loads(good.stdout)}
+    assert findings.keys() == {"open files", "cores", "memory", "data directory"}
+    assert all(finding["enough"] for finding in findings.values())
+    Path("mnist.toml").write_text(PLAIN.replace("linear", "mnist"))
+    bad = muster("doctor", "mnist.toml", "--data", "nowhere", "--json")
+    assert bad.exit_code == 1
+    *_, data = json.loads(bad.stdout)
+    assert (data["subject"], data["enough"]) == ("data", False)
+    assert "MNIST/raw/train-images-idx3-ubyte.gz" in data["found"]
+
+
 def test_doctor_refuses_a_wrong_scenario(muster: Muster) -> None:
     Path("wrong.toml").write_text(PLAIN.replace("rounds = 3", ""))
     assert_refused(muster("doctor", "wrong.toml"), "server.rounds: required, but missing")
@@ -405,7 +435,7 @@ def test_a_run_that_has_ended_says_so_and_how_its_containers_go(
 # --- help ----------------------------------------------------------------------------------------
 
 HELP = {
-    "plan": ("without running it", "--out", "--set", "--data"),
+    "plan": ("without running it", "--out", "--set", "--data", "--json"),
     "verify": (
         "Measure SCENARIO's links",
         "--seconds",
@@ -415,8 +445,16 @@ HELP = {
         "--set",
         "--data",
     ),
-    "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
-    "compare": ("Run SCENARIO in variants", "--vary", "--seeds", "--out", "--resume", "--quiet"),
+    "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet", "--json"),
+    "compare": (
+        "Run SCENARIO in variants",
+        "--vary",
+        "--seeds",
+        "--out",
+        "--resume",
+        "--quiet",
+        "--json",
+    ),
     "study": (
         "Run the study NAME",
         "--quick",
@@ -428,6 +466,7 @@ HELP = {
         "--data",
         "--jobs",
         "--quiet",
+        "--json",
     ),
     "certs": ("Make a certificate authority", "--days", "launch.authority"),
     "up": ("Start SCENARIO's fleet in containers", "--out", "--resume", "--set", "--data"),
@@ -447,7 +486,7 @@ HELP = {
     "pause": ("Pause programs of the fleet", "not ended", "--for-s", "--until-healed"),
     "unpause": ("Let all paused programs", "muster run --resume"),
     "export-faults": ("injected by hand", "[[faults]]"),
-    "doctor": ("what this machine can carry", "--data"),
+    "doctor": ("what this machine can carry", "--data", "--json"),
     "report": ("figures and report.html",),
     "export": ("for other programs", "--to", "--out", "Nothing is overwritten"),
     "audit": ("Check the run in FOLDER", "--json"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from muster.common.errors import ConfigError
-from muster.emulator.cli.options import JSON, failures_as_status
+from muster.emulator.cli.options import JSON, failures_as_status, print_result
 
 if TYPE_CHECKING:
     from muster.common.plugins import Registry
@@ -56,7 +56,7 @@ def list_names(kind: str | None, as_json: bool) -> None:
         found = kinds[known].read()
     else:
         raise ConfigError(f"there is no list of {kind!r}; there are: {', '.join(sorted(kinds))}")
-    click.echo(json.dumps([row._asdict() for row in found]) if as_json else lines_of(found))
+    print_result(lambda: lines_of(found), lambda: [row._asdict() for row in found], as_json)
 
 
 def lines_of(rows: list[Listed]) -> str:

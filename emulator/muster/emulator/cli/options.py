@@ -1,5 +1,6 @@
 """Shared by the commands: arguments, options, exit statuses, and the display of a run."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -30,7 +31,9 @@ BACKEND = click.option(
 DATA = click.option(
     "--data", metavar="DIR", help="The data directory; it takes precedence over MUSTER_DATA."
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON (docs/commands.md)."
+)
 SETTINGS = click.option(
     "--set",
     "settings",
@@ -123,6 +126,11 @@ def watching_in_brief(title: str, quiet: bool) -> "Iterator[Show]":
     """As `watching`, but without a terminal a run gets one line only, when it has ended."""
     with watching(title, quiet=quiet or not sys.stderr.isatty()) as show:
         yield show
+
+
+def print_result(text: Callable[[], str], values: Callable[[], Any], as_json: bool) -> None:
+    """Print the result of a command: as a text, or with `--json` as one line of JSON."""
+    click.echo(json.dumps(values(), ensure_ascii=False, allow_nan=False) if as_json else text())
 
 
 def tell_user(line: str, quiet: bool) -> None:

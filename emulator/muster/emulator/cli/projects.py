@@ -8,10 +8,20 @@ from muster.emulator.cli.options import failures_as_status
 from muster.emulator.runs.run_folder import shown
 
 
+def _names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """The examples whose names begin so, for the completion of the shell."""
+    from muster.emulator.project.examples import examples
+
+    return [example.name for example in examples() if example.name.startswith(begun)]
+
+
 @click.command()
 @click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
 @click.option(
-    "--example", metavar="NAME", help="Write the scenario of an example, and what belongs to it."
+    "--example",
+    metavar="NAME",
+    help="Write the scenario of an example, and what belongs to it.",
+    shell_complete=_names,
 )
 @click.option("--list", "as_list", is_flag=True, help="List the examples, and make nothing.")
 @failures_as_status

@@ -12,9 +12,11 @@ from muster.common.errors import ConfigError
 from muster.emulator.cli.options import (
     BACKEND,
     DATA,
+    JSON,
     RUN,
     SETTINGS,
     failures_as_status,
+    print_result,
     require_one_source,
 )
 from muster.emulator.runs.run_folder import shown
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Exit with status 1 if a fault of the scenario was never observed.",
 )
+@JSON
 @failures_as_status
 def run(
     scenario: Path | None,
@@ -56,6 +59,7 @@ def run(
     data: str | None,
     quiet: bool,
     strict: bool,
+    as_json: bool,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
     from muster.emulator.results.summary import describe, failed_expectations
@@ -80,7 +84,11 @@ def run(
             done = running.run(read, out=out, backend=backend, show=display.show)
     finally:
         display.close()
-    click.echo(describe(done.summary, Path(shown(done.folder))))
+    print_result(
+        lambda: describe(done.summary, Path(shown(done.folder))),
+        lambda: {"folder": str(done.folder), **done.summary},
+        as_json,
+    )
     if done.status == "stopped":
         how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
         click.echo(f"Resume it with: muster run --resume {how}", err=True)
