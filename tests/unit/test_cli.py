@@ -1,6 +1,7 @@
 """The command line without a run: what it refuses, what it says, and with which exit status."""
 
 import json
+import math
 import os
 import pickle
 import re
@@ -16,6 +17,8 @@ from click.testing import CliRunner, Result
 from muster.emulator.cli.commands import main
 from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.launch import COMPOSE
+from muster.emulator.links import verification
+from muster.emulator.links.verification.result import Tolerances, Verification, compared
 from muster.emulator.runs.run_folder import own
 from muster.emulator.scenario.reading import DATA_VARIABLE
 
@@ -362,6 +365,29 @@ def test_doctor_as_json_has_the_findings_and_the_same_exit_status(muster: Muster
 def test_doctor_refuses_a_wrong_scenario(muster: Muster) -> None:
     Path("wrong.toml").write_text(PLAIN.replace("rounds = 3", ""))
     assert_refused(muster("doctor", "wrong.toml"), "server.rounds: required, but missing")
+
+
+# --- verify --------------------------------------------------------------------------------------
+
+
+def test_verify_prints_its_measurements_as_json_or_writes_them(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        compared("a", "a-0000", "rate up", 1e6, 0.9e6, tolerance=0.05),
+        compared("a", "a-0000", "rtt", 0.1, math.inf, tolerance=None),
+    ]
+    made = Verification("plain", 0.5, Tolerances(), rows)
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: made)
+    printed = muster("verify", "plain.toml", "--json", "-")
+    assert printed.exit_code == 1
+    values = json.loads(printed.stdout)
+    assert (values["scenario"], values["ok"]) == ("plain", False)
+    assert values["rows"][0]["deviation"] == pytest.approx(-0.1)
+    assert values["rows"][1]["measured"] is None  # infinite
+    assert not Path("-").exists()
+    assert "a-0000" in muster("verify", "plain.toml", "--json", "found.json").stdout
+    assert json.loads(Path("found.json").read_text())["rows"][0] == values["rows"][0]
 
 
 # --- commands on a run folder --------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Shared by the commands: arguments, options, exit statuses, and the display of a run."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 import click
+import orjson
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
@@ -129,8 +129,9 @@ def watching_in_brief(title: str, quiet: bool) -> "Iterator[Show]":
 
 
 def print_result(text: Callable[[], str], values: Callable[[], Any], as_json: bool) -> None:
-    """Print the result of a command: as a text, or with `--json` as one line of JSON."""
-    click.echo(json.dumps(values(), ensure_ascii=False, allow_nan=False) if as_json else text())
+    """Print the result of a command: as a text, or with `--json` as one line of JSON, in which
+    numbers that are not finite are null."""
+    click.echo(orjson.dumps(values()) if as_json else text())
 
 
 def tell_user(line: str, quiet: bool) -> None:

@@ -27,7 +27,7 @@ def _names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
 @failures_as_status
 def init(folder: Path, example: str | None, as_list: bool) -> None:
     """Make a project in DIR (default: here) for an aggregator: a rule, its tests, a scenario and a
-    README. No file is overwritten."""
+    README; or write an example. No file is overwritten."""
     from muster.emulator.cli.listing import lines_of, listed_examples
     from muster.emulator.project import make_example, make_project
 

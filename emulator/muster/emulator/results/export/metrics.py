@@ -29,7 +29,7 @@ OF_UPDATES = ("staleness", "examples", "train_s", "transfer_s", "loss")
 """The columns of `contributions` of whose folded rows each round has a mean."""
 
 
-class Metric(NamedTuple):
+class MetricPoint(NamedTuple):
     """A value of a metric.
 
     Attributes:
@@ -44,7 +44,7 @@ class Metric(NamedTuple):
     at: float
 
 
-def metrics_of(account: Account) -> list[Metric]:
+def metrics_of(account: Account) -> list[MetricPoint]:
     """All metrics, by round; a value that is missing or not finite is left out."""
     found = (*_of_evaluations(account), *_of_rounds(account))
     return sorted(
@@ -53,21 +53,21 @@ def metrics_of(account: Account) -> list[Metric]:
     )
 
 
-def _of_evaluations(account: Account) -> Iterator[Metric]:
+def _of_evaluations(account: Account) -> Iterator[MetricPoint]:
     """Of the model: what the task measures, for all and for the groups."""
     times = dict[int, float]()
     for row in account.evaluations.to_dict("records"):
         at = times[row["version"]] = row["at"]
         measured = {"loss": row["loss"], "accuracy": row["accuracy"], **json.loads(row["metrics"])}
         for name, value in measured.items():
-            yield Metric(f"model/{name}", row["round"], value, at)
+            yield MetricPoint(f"model/{name}", row["round"], value, at)
     for row in account.group_evaluations.to_dict("records"):
         for name in ("loss", "accuracy"):
             metric = f"group {row['group']}/{name}"
-            yield Metric(metric, row["round"], row[name], times[row["version"]])
+            yield MetricPoint(metric, row["round"], row[name], times[row["version"]])
 
 
-def _of_rounds(account: Account) -> Iterator[Metric]:
+def _of_rounds(account: Account) -> Iterator[MetricPoint]:
     """Of the committed rounds: their columns, how many updates had which outcome, and means over
     those that count."""
     rounds, sent = account.round_totals.set_index("round"), account.contributions
@@ -81,4 +81,4 @@ def _of_rounds(account: Account) -> Iterator[Metric]:
     for prefix, table in tables.items():
         for name, values in table.astype("float64").items():
             for round, value, at in zip(rounds.index, values, rounds["closed_at"], strict=True):
-                yield Metric(f"{prefix}/{name}", round, value, at)
+                yield MetricPoint(f"{prefix}/{name}", round, value, at)
