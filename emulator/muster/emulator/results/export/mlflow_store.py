@@ -5,13 +5,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from muster.common.errors import ConfigError
 from muster.emulator.results.account import Account
 from muster.emulator.results.export.metrics import metrics_of
 from muster.emulator.results.summary import SUMMARY, UNFINISHED, outline
 from muster.emulator.runs.run_folder import SCENARIO, shown
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
 
@@ -36,41 +39,53 @@ def write_mlflow(account: Account, out: Path) -> None:
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # an export asks nothing of a network
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param
 
     client = MlflowClient(f"sqlite:///{(out / DATABASE).resolve()}")
-    experiment = client.get_experiment_by_name(account.name)
-    if experiment is None:
-        artifacts = (out / ARTIFACTS).resolve().as_uri()
-        number = client.create_experiment(account.name, artifact_location=artifacts)
-    else:
-        number = experiment.experiment_id
-    if client.search_runs([number], filter_string=f"tags.`{RUN_TAG}` = '{account.run.id}'"):
+    experiment = _experiment(client, account.name, out / ARTIFACTS)
+    run, status = account.run, outline(account)["status"]
+    if client.search_runs([experiment], filter_string=f"tags.`{RUN_TAG}` = '{run.id}'"):
         raise ConfigError(
             f"{shown(out)} has this run already, and muster export overwrites nothing; name "
             f"another folder with --out"
         )
-    run, status = account.run, outline(account)["status"]
     entry = client.create_run(
-        number,
+        experiment,
         start_time=_ms(run.started_at),
         run_name=account.folder.resolve().name,
         tags={RUN_TAG: run.id, "muster.status": status},
     ).info.run_id
-    settings = list(_flat(account.scenario))
-    for some in _parts(settings, _MOST_PARAMS):
-        client.log_batch(entry, params=[Param(_allowed(k), v[:_LONGEST_PARAM]) for k, v in some])
-    for some in _parts(metrics_of(account), _MOST_METRICS):
-        client.log_batch(
-            entry,
-            metrics=[Metric(_allowed(m.name), m.value, _ms(m.at), m.round) for m in some],
-        )
-    for name in (SCENARIO, SUMMARY):
-        if (account.folder / name).is_file():
-            client.log_artifact(entry, str(account.folder / name))
+    _log(client, entry, account)
     if status != UNFINISHED:
         ended_at = None if run.ended_at is None else _ms(run.ended_at)
         client.set_terminated(entry, _STATUS.get(status, "FAILED"), end_time=ended_at)
+
+
+def _experiment(client: "MlflowClient", name: str, artifacts: Path) -> str:
+    """The experiment of a name, which is made if there is none."""
+    number: str
+    if found := client.get_experiment_by_name(name):
+        number = found.experiment_id
+    else:
+        number = client.create_experiment(name, artifact_location=artifacts.resolve().as_uri())
+    return number
+
+
+def _log(client: "MlflowClient", entry: str, account: Account) -> None:
+    """Log the parameters, metrics and artifacts of a run."""
+    from mlflow.entities import Metric, Param
+
+    params = [Param(_allowed(key), text[:_LONGEST_PARAM]) for key, text in _flat(account.scenario)]
+    metrics = [
+        Metric(_allowed(point.name), point.value, _ms(point.at), point.round)
+        for point in metrics_of(account)
+    ]
+    for some in _parts(params, _MOST_PARAMS):
+        client.log_batch(entry, params=some)
+    for some in _parts(metrics, _MOST_METRICS):
+        client.log_batch(entry, metrics=some)
+    for name in (SCENARIO, SUMMARY):
+        if (account.folder / name).is_file():
+            client.log_artifact(entry, str(account.folder / name))
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
