@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from muster.emulator.cli.commands import main
 from muster.emulator.results.account import TABLES, Account
 from muster.emulator.results.export import EXPORTERS
-from muster.emulator.results.export.metrics import metrics_of
+from muster.emulator.results.export.metrics import metric_points
 
 from .conftest import STARTED_AT, RunFolder
 
@@ -44,7 +44,7 @@ def values(path: Path) -> dict[str, list[tuple[int, float]]]:
     """The metrics of a run: by name, the rounds and values."""
     found: dict[str, list[tuple[int, float]]] = {}
     with Account(path) as account:
-        for metric in metrics_of(account):
+        for metric in metric_points(account):
             found.setdefault(metric.name, []).append((metric.round, metric.value))
     return found
 
@@ -67,7 +67,7 @@ def test_the_metrics_are_those_of_the_rounds_and_of_the_evaluations(two_rounds: 
 
 def test_a_metric_has_the_time_at_which_it_was_known(two_rounds: RunFolder) -> None:
     with Account(two_rounds.path) as account:
-        times = {(metric.name, metric.round): metric.at for metric in metrics_of(account)}
+        times = {(metric.name, metric.round): metric.at for metric in metric_points(account)}
     assert times["model/loss", 0] == STARTED_AT
     assert times["round/called", 2] == STARTED_AT + 5
 
@@ -173,7 +173,7 @@ def test_parquet_has_every_table_with_its_types(
     assert read["weight"].isna().tolist() == [False, False, False, True]
 
 
-def test_tensorboard_reads_the_metrics_of_every_round(
+def test_tensorboard_reads_the_metric_points_every_round(
     two_rounds: RunFolder, export: Callable[..., Result]
 ) -> None:
     module = "tensorboard.backend.event_processing.event_accumulator"

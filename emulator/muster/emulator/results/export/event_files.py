@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from muster.emulator.results.account import Account
-from muster.emulator.results.export.metrics import metrics_of
+from muster.emulator.results.export.metrics import metric_points
 
 
 def write_event_files(account: Account, out: Path) -> None:
@@ -14,5 +14,5 @@ def write_event_files(account: Account, out: Path) -> None:
         # TensorBoard shows Markdown, in which an indented text stays as it is.
         scenario = "\n".join(f"    {line}" for line in account.scenario_text.splitlines())
         writer.add_text("scenario", scenario, walltime=account.run.started_at)
-        for metric in metrics_of(account):
+        for metric in metric_points(account):
             writer.add_scalar(metric.name, metric.value, metric.round, walltime=metric.at)

@@ -1,14 +1,14 @@
 """The metrics of a run over its rounds, for programs that draw them."""
 
-import json
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
+from muster.emulator.results.summary import metrics_of
 
 OF_ROUNDS = (
     "called",
@@ -44,27 +44,30 @@ class MetricPoint(NamedTuple):
     at: float
 
 
-def metrics_of(account: Account) -> list[MetricPoint]:
-    """All metrics, by round; a value that is missing or not finite is left out."""
+def metric_points(account: Account) -> list[MetricPoint]:
+    """The values of all metrics, by round; those that are missing or not finite are left out."""
     found = (*_of_evaluations(account), *_of_rounds(account))
     return sorted(
-        (metric for metric in found if math.isfinite(metric.value)),
-        key=lambda metric: (metric.round, metric.name),
+        (point for point in found if _is_finite(point.value)),
+        key=lambda point: (point.round, point.name),
     )
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a value is a finite number; a task may also measure words."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _of_evaluations(account: Account) -> Iterator[MetricPoint]:
     """Of the model: what the task measures, for all and for the groups."""
-    times = dict[int, float]()
-    for row in account.evaluations.to_dict("records"):
-        at = times[row["version"]] = row["at"]
-        measured = {"loss": row["loss"], "accuracy": row["accuracy"], **json.loads(row["metrics"])}
+    evaluations, groups = account.evaluations, account.group_evaluations
+    for row in evaluations.to_dict("records"):
+        measured = metrics_of(row["metrics"]) | {name: row[name] for name in ("loss", "accuracy")}
         for name, value in measured.items():
-            yield MetricPoint(f"model/{name}", row["round"], value, at)
-    for row in account.group_evaluations.to_dict("records"):
+            yield MetricPoint(f"model/{name}", row["round"], value, row["at"])
+    for row in groups.merge(evaluations[["version", "at"]], on="version").to_dict("records"):
         for name in ("loss", "accuracy"):
-            metric = f"group {row['group']}/{name}"
-            yield MetricPoint(metric, row["round"], row[name], times[row["version"]])
+            yield MetricPoint(f"group {row['group']}/{name}", row["round"], row[name], row["at"])
 
 
 def _of_rounds(account: Account) -> Iterator[MetricPoint]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from muster.common.errors import ConfigError
 from muster.emulator.results.account import Account
-from muster.emulator.results.export.metrics import metrics_of
+from muster.emulator.results.export.metrics import metric_points
 from muster.emulator.results.summary import SUMMARY, UNFINISHED, outline
 from muster.emulator.runs.run_folder import SCENARIO, shown
 
@@ -77,7 +77,7 @@ def _log(client: "MlflowClient", entry: str, account: Account) -> None:
     params = [Param(_allowed(key), text[:_LONGEST_PARAM]) for key, text in _flat(account.scenario)]
     metrics = [
         Metric(_allowed(point.name), point.value, _ms(point.at), point.round)
-        for point in metrics_of(account)
+        for point in metric_points(account)
     ]
     for some in _parts(params, _MOST_PARAMS):
         client.log_batch(entry, params=some)
