@@ -131,7 +131,7 @@ def watching_in_brief(title: str, quiet: bool) -> "Iterator[Show]":
 def print_result(text: Callable[[], str], values: Callable[[], Any], as_json: bool) -> None:
     """Print the result of a command: as a text, or with `--json` as one line of JSON, in which
     numbers that are not finite are null."""
-    click.echo(orjson.dumps(values()) if as_json else text())
+    click.echo(orjson.dumps(values(), option=orjson.OPT_SERIALIZE_NUMPY) if as_json else text())
 
 
 def tell_user(line: str, quiet: bool) -> None:
