@@ -58,7 +58,7 @@ proto-check: install  ## the committed stubs are those of the .proto files
 	$(PROTOC) --python_out=$$out --mypy_out=$$out --grpc_python_out=$$out --mypy_grpc_out=$$out $(STUBS)/*.proto >/dev/null 2>&1 && \
 	for stub in $$out/muster/v1/*; do cmp "$$stub" "$(STUBS)/$$(basename $$stub)" || { echo "stubs differ from the .proto files: make proto"; exit 1; }; done
 
-docs: install  ## write the generated parts of docs/protocol.md, results.md and scenario.md, and deploy/compose.example.yml
+docs: install  ## write the generated parts of docs/commands.md, protocol.md, results.md and scenario.md, and deploy/compose.example.yml
 	$(BIN)/python docs/generate.py
 	$(BIN)/python deploy/example.py
 
@@ -123,6 +123,12 @@ sbom: install  ## list the components of .venv and of the images, in CycloneDX (
 audit-packages: sbom  ## ask an advisory service for vulnerabilities of these components (AUDIT_FLAGS: options of pip-audit)
 	$(BIN)/python deploy/audit_packages.py $(AUDIT_FLAGS)
 
+beside: install  ## ask the package index for versions with which muster, flwr, ray, tensorboard and mlflow fit together (deploy/beside.txt)
+	$(BIN)/python deploy/beside.py
+
+wheel: install  ## build dist/muster-VERSION-py3-none-any.whl, with the examples, without a network
+	$(BIN)/python -m hatchling build --target wheel
+
 wheels: deploy/wheels/.made-$(WHEELS_PYTHON)  ## fill deploy/wheels, for images built without an index (PIP_FLAGS=--no-index)
 
 deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
@@ -146,4 +152,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers images images-check sbom audit-packages wheels test-browser test-docker
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
+from generation.commands import commands
 from generation.devices import links, networks, profiles
 from generation.journal import events
 from generation.metrics import buckets, metrics
@@ -23,6 +24,7 @@ from muster.v1 import fleet_pb2 as pb
 DOCS = Path(__file__).resolve().parent
 
 PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
+    "commands.md": {"commands": commands},
     "protocol.md": {
         "fleet": calls("fleet.proto"),
         "operator": calls("operator.proto"),

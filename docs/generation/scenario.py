@@ -9,48 +9,15 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from generation.markdown import prose, table, value_text
-from muster.client.availability import AVAILABILITIES, Availability
-from muster.client.optimizers import OPTIMIZERS
-from muster.common import schedules
+from muster.client.availability import Availability
 from muster.common.bounds import LARGEST
-from muster.common.compression import CODECS
 from muster.common.config import Section
-from muster.common.distributions import DISTRIBUTIONS
-from muster.common.masks import MASKINGS
 from muster.common.plugins import Plugin, Registry
 from muster.common.units import Quantity
-from muster.emulator.faults.registry import FAULTS
-from muster.emulator.fleet.enrollment import ENROLLMENTS
+from muster.emulator.scenario.plug_ins import PLUG_INS
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.aggregators import AGGREGATORS
-from muster.server.knowledge.propensity import CLASSIFIERS
-from muster.server.rounds.modes import MODES
-from muster.server.rounds.modes.staleness_weights import STALENESS_WEIGHTS
-from muster.server.rounds.selection import SELECTIONS
-from muster.tasks.models import MODELS
-from muster.tasks.partitions import PARTITIONS
 from muster.tasks.task import Task
 from muster.tasks.tasks import TASKS
-
-PLUG_INS: Mapping[str, Registry[Any]] = {
-    "task": TASKS,
-    "task.model": MODELS,
-    "task.partition": PARTITIONS,
-    "training.optimizer": OPTIMIZERS,
-    "training.learning_rate": schedules.SCHEDULES,
-    "groups.covariates, groups.device": DISTRIBUTIONS,
-    "groups.enrollment": ENROLLMENTS,
-    "groups.availability": AVAILABILITIES,
-    "groups.mask": MASKINGS,
-    "groups.link.compression": CODECS,
-    "server.mode": MODES,
-    "server.mode.staleness_weight": STALENESS_WEIGHTS,
-    "server.selection": SELECTIONS,
-    "server.aggregator": AGGREGATORS,
-    "server.aggregator, its tables": CLASSIFIERS,
-    "faults.do": FAULTS,
-}
-"""The registries, by the keys of the scenario that choose from them."""
 
 _SHARED: Mapping[str, type[Plugin]] = {"groups.availability": Availability}
 """Whose settings all plug-ins of a registry have."""

@@ -35,6 +35,11 @@ def test_two_variants_and_two_seeds_are_compared_in_pairs(tmp_path: Path) -> Non
     assert loss["n"] == 2
     assert loss["mean"] < 0
     assert (folder / "comparison.png").exists()
+    # Nothing is run again.
+    again = CliRunner().invoke(main, ["compare", "--resume", str(folder), "--json"])
+    assert again.exit_code == 0, again.output
+    numbers = json.loads((folder / "comparison.json").read_text())
+    assert json.loads(again.stdout) == {"folder": str(folder), **numbers}
 
 
 @pytest.mark.soak

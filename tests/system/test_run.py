@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from safetensors.numpy import load_file
 
 from muster.client.config import Training
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
+from muster.emulator.cli.commands import main
 from muster.emulator.fleet.population import names_of
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
@@ -145,6 +147,13 @@ def test_the_resolved_scenario_states_every_default_and_reads_as_itself(folder: 
     assert resolved["task"]["model"]["activation"] == "relu"
     read = read_scenario(folder / "scenario.toml")
     assert tomllib.loads(read.to_toml()) == resolved
+
+
+def test_the_command_prints_the_summary_as_json(folder: Path) -> None:
+    done = CliRunner().invoke(main, ["run", "--resume", str(folder), "--json", "--quiet"])
+    assert done.exit_code == 0, done.output
+    summary = json.loads((folder / "summary.json").read_text())
+    assert json.loads(done.stdout) == {"folder": str(folder), **summary}
 
 
 def test_a_resumed_run_that_is_complete_stays_as_it_is(folder: Path) -> None:

@@ -62,6 +62,19 @@ def test_a_study_is_run_and_judged_and_judged_again_without_a_run(tmp_path: Path
     assert "eight steps a round learn more than one" in page
     assert page.count("data:image/png;base64,") == 1
 
+    again = muster("--resume", str(folder), "--json")
+    assert again.exit_code == 0, again.output
+    checks = json.loads((folder / "checks.json").read_text())
+    assert json.loads(again.stdout) == {
+        "folder": str(folder),
+        "name": "tiny",
+        "status": "completed",
+        "holds": True,
+        "claims": [claim],
+        "checks": checks,
+        "problems": {},
+    }
+
     # The same runs with another judgement: exit status 1, and nothing is run.
     plan = folder / "plan.json"
     plan.write_text(plan.read_text().replace("tiny_study:Tiny", "tiny_study:Wrong"))

@@ -1,6 +1,7 @@
 """The command line without a run: what it refuses, what it says, and with which exit status."""
 
 import json
+import math
 import os
 import pickle
 import re
@@ -16,6 +17,8 @@ from click.testing import CliRunner, Result
 from muster.emulator.cli.commands import main
 from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.launch import COMPOSE
+from muster.emulator.links import verification
+from muster.emulator.links.verification.result import Tolerances, Verification, compared
 from muster.emulator.runs.run_folder import own
 from muster.emulator.scenario.reading import DATA_VARIABLE
 
@@ -55,7 +58,7 @@ def assert_refused(result: Result, *said: str) -> None:
 
 
 def test_run_needs_a_scenario_or_a_run_to_resume(muster: Muster) -> None:
-    assert_refused(muster("run"), "error: expected a scenario, or --resume DIR", "examples/")
+    assert_refused(muster("run"), "error: expected a scenario, or --resume DIR", "muster init")
 
 
 def test_run_takes_no_scenario_beside_resume(muster: Muster) -> None:
@@ -250,6 +253,22 @@ def test_plan_refuses_a_wrong_scenario_and_makes_nothing(muster: Muster) -> None
     assert not Path("plans").exists()
 
 
+def test_a_plan_as_json_has_the_sums_of_its_rounds(muster: Muster) -> None:
+    Path("two.toml").write_text(TWO_OF_FOUR + NOBODY)
+    result = muster("plan", "two.toml", "--json", "--out", "out")
+    assert result.exit_code == 0, result.output
+    values = json.loads(result.stdout)
+    assert [values[key] for key in ("folder", "name", "exact", "rounds", "versions")] == [
+        "out", "plain", True, 3, None
+    ]  # fmt: skip
+    assert values["groups"][0] == {
+        "group": "a", "devices": 4, "enrolled": 4, "available": 6.0, "called": 12.0,
+        "accepted": 6.0, "delivered": 6.0, "in_time": 6.0, "late": 0.0,
+        "reasons": {"offline": 6.0},
+    }  # fmt: skip
+    assert values["warnings"] == ["no device of b is enrolled"]
+
+
 # --- trace ---------------------------------------------------------------------------------------
 
 
@@ -329,9 +348,46 @@ def test_doctor_names_data_files_that_are_missing(muster: Muster) -> None:
     assert "MNIST/raw/train-images-idx3-ubyte.gz" in result.stdout
 
 
+def test_doctor_as_json_has_the_findings_and_the_same_exit_status(muster: Muster) -> None:
+    good = muster("doctor", "plain.toml", "--json")
+    assert good.exit_code == 0
+    findings = {each["subject"]: each for each in json.loads(good.stdout)}
+    assert findings.keys() == {"open files", "cores", "memory", "data directory"}
+    assert all(finding["enough"] for finding in findings.values())
+    Path("mnist.toml").write_text(PLAIN.replace("linear", "mnist"))
+    bad = muster("doctor", "mnist.toml", "--data", "nowhere", "--json")
+    assert bad.exit_code == 1
+    *_, data = json.loads(bad.stdout)
+    assert (data["subject"], data["enough"]) == ("data", False)
+    assert "MNIST/raw/train-images-idx3-ubyte.gz" in data["found"]
+
+
 def test_doctor_refuses_a_wrong_scenario(muster: Muster) -> None:
     Path("wrong.toml").write_text(PLAIN.replace("rounds = 3", ""))
     assert_refused(muster("doctor", "wrong.toml"), "server.rounds: required, but missing")
+
+
+# --- verify --------------------------------------------------------------------------------------
+
+
+def test_verify_prints_its_measurements_as_json_or_writes_them(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        compared("a", "a-0000", "rate up", 1e6, 0.9e6, tolerance=0.05),
+        compared("a", "a-0000", "rtt", 0.1, math.inf, tolerance=None),
+    ]
+    made = Verification("plain", 0.5, Tolerances(), rows)
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: made)
+    printed = muster("verify", "plain.toml", "--json", "-")
+    assert printed.exit_code == 1
+    values = json.loads(printed.stdout)
+    assert (values["scenario"], values["ok"]) == ("plain", False)
+    assert values["rows"][0]["deviation"] == pytest.approx(-0.1)
+    assert values["rows"][1]["measured"] is None  # infinite
+    assert not Path("-").exists()
+    assert "a-0000" in muster("verify", "plain.toml", "--json", "found.json").stdout
+    assert json.loads(Path("found.json").read_text())["rows"][0] == values["rows"][0]
 
 
 # --- commands on a run folder --------------------------------------------------------------------
@@ -405,7 +461,7 @@ def test_a_run_that_has_ended_says_so_and_how_its_containers_go(
 # --- help ----------------------------------------------------------------------------------------
 
 HELP = {
-    "plan": ("without running it", "--out", "--set", "--data"),
+    "plan": ("without running it", "--out", "--set", "--data", "--json"),
     "verify": (
         "Measure SCENARIO's links",
         "--seconds",
@@ -415,8 +471,16 @@ HELP = {
         "--set",
         "--data",
     ),
-    "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
-    "compare": ("Run SCENARIO in variants", "--vary", "--seeds", "--out", "--resume", "--quiet"),
+    "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet", "--json"),
+    "compare": (
+        "Run SCENARIO in variants",
+        "--vary",
+        "--seeds",
+        "--out",
+        "--resume",
+        "--quiet",
+        "--json",
+    ),
     "study": (
         "Run the study NAME",
         "--quick",
@@ -428,6 +492,7 @@ HELP = {
         "--data",
         "--jobs",
         "--quiet",
+        "--json",
     ),
     "certs": ("Make a certificate authority", "--days", "launch.authority"),
     "up": ("Start SCENARIO's fleet in containers", "--out", "--resume", "--set", "--data"),
@@ -448,10 +513,12 @@ HELP = {
     "unpause": ("Let all paused programs", "muster run --resume"),
     "export-faults": ("injected by hand", "[[faults]]"),
     "live": ("Show the run in FOLDER", "have been killed", "--port"),
-    "doctor": ("what this machine can carry", "--data"),
+    "doctor": ("what this machine can carry", "--data", "--json"),
     "report": ("figures and report.html",),
+    "export": ("for other programs", "--to", "--out", "Nothing is overwritten"),
     "audit": ("Check the run in FOLDER", "--json"),
-    "init": ("project", "rule", "tests", "No file is overwritten"),
+    "init": ("project", "rule", "tests", "No file is overwritten", "--example", "--list"),
+    "list": ("List what there is of a KIND", "--json"),
     "trace": ("recordings of availability", "import", "export"),
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.emulator.cli.commands import main
+from muster.emulator.project.examples import examples
 from muster.emulator.scenario.reading import read_scenario
 from muster.server.aggregators import BUILT_IN
 
@@ -65,6 +66,13 @@ def test_an_aggregator_of_ones_own_is_short() -> None:
 def test_the_readme_lists_the_commands_that_exist() -> None:
     listed = re.findall(r"^\| `muster ([\w-]+)", README, re.MULTILINE)
     assert sorted(listed) == sorted(main.commands)
+
+
+def test_the_pages_name_examples_that_exist() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    named = {name for text in texts for name in re.findall(r"--example ([a-z][\w/-]*)", text)}
+    assert "flower/digits" in named
+    assert named <= {example.name for example in examples()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -22,10 +22,11 @@ wait for ever."""
 
 
 class Flower(FlowerSettings):
-    """A Flower app: its `ClientApp` trains on the devices, unchanged ([flower.md](flower.md)).
+    """A Flower app: its `ClientApp` trains on the devices, unchanged.
 
-    Each device is a node of the app, and its index in the population is its `partition-id`. The app
-    brings its data, model, loss and optimizer. Needs `pip install muster[flower]`.
+    See [flower.md](flower.md). Each device is a node of the app, and its index in the population is
+    its `partition-id`. The app brings its data, model, loss and optimizer. Needs `pip install
+    muster[flower]`.
     """
 
     def open(self, population: int, seed: int) -> OpenFlower:

@@ -1,17 +1,16 @@
 """`muster audit`: checks a run folder by other code than that which made it."""
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
-from muster.emulator.cli.options import RUN, failures_as_status
+from muster.emulator.cli.options import JSON, RUN, failures_as_status, print_result
 
 
 @click.command()
 @RUN
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 @failures_as_status
 def audit(folder: Path, as_json: bool) -> None:
     """Check the run in FOLDER (default runs/latest): each update counts at most once, and weights,
@@ -19,7 +18,6 @@ def audit(folder: Path, as_json: bool) -> None:
     from muster.emulator.run_audit import auditing
 
     result = auditing.audit(folder)
-    text = json.dumps(result.as_json(), allow_nan=False) if as_json else auditing.describe(result)
-    click.echo(text)
+    print_result(lambda: auditing.describe(result), result.as_json, as_json)
     if not result.agrees:
         sys.exit(1)

@@ -10,8 +10,10 @@ import click
 from muster.emulator.cli.auditing import audit
 from muster.emulator.cli.certificates import certs
 from muster.emulator.cli.experiments import compare, plan, study
+from muster.emulator.cli.exporting import export
 from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.emulator.cli.following import report, revoke, status, stop, watch
+from muster.emulator.cli.listing import list_names
 from muster.emulator.cli.live import live
 from muster.emulator.cli.machine import doctor, verify
 from muster.emulator.cli.options import Commands
@@ -47,8 +49,10 @@ for command in (
     doctor,
     certs,
     report,
+    export,
     audit,
     trace,
     init,
+    list_names,
 ):
     main.add_command(command)

@@ -11,8 +11,10 @@ from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
 from muster.emulator.cli.options import (
     DATA,
+    JSON,
     SETTINGS,
     failures_as_status,
+    print_result,
     require_one_source,
     tell_user,
     watching,
@@ -34,13 +36,16 @@ if TYPE_CHECKING:
 )
 @SETTINGS
 @DATA
+@JSON
 @failures_as_status
-def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str | None) -> None:
+def plan(
+    scenario: Path, out: Path | None, settings: tuple[str, ...], data: str | None, as_json: bool
+) -> None:
     """Compute the life of SCENARIO's fleet without running it: which devices take part when, and
     which never can."""
     from muster.emulator.experiments.planning import plan
     from muster.emulator.experiments.planning.figure import write_figure
-    from muster.emulator.experiments.planning.tables import describe, write_plan
+    from muster.emulator.experiments.planning.tables import describe, totals_of, write_plan
     from muster.emulator.scenario.reading import read_scenario
 
     read = read_scenario(scenario, settings, data)
@@ -53,8 +58,12 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
         took_s = clock.monotonic() - began
         write_plan(folder, found)
         write_figure(folder / "plan.png", found)
-    click.echo(describe(found))
-    click.echo(f"\n  planned in {took_s:.1f} s; {shown(folder)}/plan.png, plan.csv, population.csv")
+    where = f"planned in {took_s:.1f} s; {shown(folder)}/plan.png, plan.csv, population.csv"
+    print_result(
+        lambda: f"{describe(found)}\n\n  {where}",
+        lambda: {"folder": str(folder), **totals_of(found)},
+        as_json,
+    )
 
 
 @click.command()
@@ -93,6 +102,7 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
 )
 @DATA
 @click.option("--quiet", is_flag=True, help="Print only problems and the table.")
+@JSON
 @failures_as_status
 def compare(
     scenario: Path | None,
@@ -103,6 +113,7 @@ def compare(
     settings: tuple[str, ...],
     data: str | None,
     quiet: bool,
+    as_json: bool,
 ) -> None:
     """Run SCENARIO in variants, each with the same seeds, and compare them."""
     from muster.emulator.experiments.comparison import compare, resume_comparison
@@ -127,9 +138,13 @@ def compare(
             out=out,
             watch=watch,
         )
-    from muster.emulator.experiments.comparison.tables import describe
+    from muster.emulator.experiments.comparison.tables import describe, numbers_of
 
-    click.echo(describe(done))
+    print_result(
+        lambda: describe(done),
+        lambda: {"folder": str(done.folder), **numbers_of(done)},
+        as_json,
+    )
     if done.status != "completed":
         click.echo(f"Resume it with: muster compare --resume {shown(done.folder)}", err=True)
         sys.exit(1)
@@ -171,6 +186,7 @@ def compare(
     "--jobs", type=int, default=1, metavar="J", help="How many runs at the same time; default 1."
 )
 @click.option("--quiet", is_flag=True, help="Print only problems and the claims.")
+@JSON
 @failures_as_status
 def study(
     name: str | None,
@@ -183,6 +199,7 @@ def study(
     data: str | None,
     jobs: int,
     quiet: bool,
+    as_json: bool,
 ) -> None:
     """Run the study NAME and judge its claims: the experiment of a paper, or one of our own."""
     from muster.emulator.studies.console import describe, options_of, require_name
@@ -200,7 +217,9 @@ def study(
         kind = require_name(name)
         options = options_of(kind, quick, seed, seeds, data, backend)
         done = study(kind, options, out=out, jobs=jobs, watch=watch, say=say)
-    click.echo(describe(done))
+    print_result(
+        lambda: describe(done), lambda: {"folder": str(done.folder), **done.to_json()}, as_json
+    )
     if done.status != "completed":
         click.echo(f"Resume it with: muster study --resume {shown(done.folder)}", err=True)
     if not done.holds:

@@ -9,13 +9,13 @@ import click
 
 from muster.common.clock import WallClock
 from muster.common.files import refusal_of
-from muster.emulator.cli.options import RUN, failures_as_status
+from muster.emulator.cli.options import JSON, RUN, failures_as_status
 from muster.emulator.runs.run_folder import shown
 
 
 @click.command()
 @RUN
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 @failures_as_status
 def status(folder: Path, as_json: bool) -> None:
     """Show how the run in FOLDER stands (default runs/latest), or how it ended."""

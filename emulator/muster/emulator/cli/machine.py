@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,14 @@ import click
 
 from muster.common.errors import ConfigError
 from muster.common.files import require_writable, write_atomic
-from muster.emulator.cli.options import BACKEND, DATA, SETTINGS, failures_as_status
+from muster.emulator.cli.options import (
+    BACKEND,
+    DATA,
+    JSON,
+    SETTINGS,
+    failures_as_status,
+    print_result,
+)
 
 if TYPE_CHECKING:
     from muster.emulator.launch.backend import BackendName
@@ -19,30 +27,27 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path), required=False)
 @DATA
+@JSON
 @failures_as_status
-def doctor(scenario: Path | None, data: str | None) -> None:
+def doctor(scenario: Path | None, data: str | None, as_json: bool) -> None:
     """Check what this machine can carry: the fleet of SCENARIO, or 10 devices."""
-    from muster.emulator.runs.doctor import FleetSize, examine
+    from muster.emulator.runs.doctor import Finding, FleetSize, describe, examine
     from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
 
     fleet, directory = FleetSize(), data or os.environ.get(DATA_VARIABLE)
-    problem = ""
+    problems = []
     if scenario is not None:
         read = read_scenario(scenario, (), data)
         fleet, directory = FleetSize.of(read), read.task.data.directory
         try:
             read.task.check()
         except ConfigError as error:
-            problem = str(error)
-    findings = examine(fleet, Path(directory) if directory else None)
-    for finding in findings:
-        mark = "ok " if finding.enough else "NO "
-        click.echo(f"{mark} {finding.subject}: {finding.found}")
-        if not finding.enough:
-            click.echo(f"     {finding.advice}")
-    if problem:
-        click.echo(f"NO  data: {problem}")
-    if problem or not all(finding.enough for finding in findings):
+            problems = [Finding("data", str(error), enough=False)]
+    findings = [*examine(fleet, Path(directory) if directory else None), *problems]
+    print_result(
+        lambda: describe(findings), lambda: [asdict(finding) for finding in findings], as_json
+    )
+    if not all(finding.enough for finding in findings):
         sys.exit(1)
 
 
@@ -72,9 +77,9 @@ def doctor(scenario: Path | None, data: str | None) -> None:
 @click.option(
     "--json",
     "out",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, allow_dash=True),
     metavar="FILE",
-    help="Also write the measurements as JSON.",
+    help="Also write the measurements as JSON; `-`: print them instead of the tables.",
 )
 @BACKEND
 @SETTINGS
@@ -95,7 +100,8 @@ def verify(
     from muster.wire.channels import ENVIRONMENT
 
     read = read_scenario(scenario, settings, data)
-    if out is not None:
+    printed = out == Path("-")
+    if out is not None and not printed:
         require_writable(out)
     # gRPC reads these variables when it is imported; it should behave here as in devices.
     for name, value in {**ENVIRONMENT, "GRPC_VERBOSITY": "ERROR"}.items():
@@ -111,8 +117,8 @@ def verify(
         backend=backend,
         show=lambda step: click.echo(step, err=True),
     )
-    if out is not None:
+    if out is not None and not printed:
         write_atomic(out, json.dumps(found.to_json(), indent=1).encode() + b"\n")
-    click.echo(describe(found))
+    print_result(lambda: describe(found), found.to_json, printed)
     if not found.ok:
         sys.exit(1)

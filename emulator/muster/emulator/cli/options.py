@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 import click
+import orjson
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
@@ -36,6 +37,9 @@ PORT = click.option(
     default=0,
     metavar="N",
     help="The port of the live page on 127.0.0.1 (default: any that is free).",
+)
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON (docs/commands.md)."
 )
 SETTINGS = click.option(
     "--set",
@@ -101,7 +105,9 @@ def require_one_source(scenario: Path | None, resume: Path | None) -> None:
         ConfigError: it got both or neither.
     """
     if (scenario is None) == (resume is None):
-        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+        raise ConfigError(
+            "expected a scenario, or --resume DIR; `muster init --list` lists examples"
+        )
 
 
 @contextmanager
@@ -127,6 +133,12 @@ def watching_in_brief(title: str, quiet: bool) -> "Iterator[Show]":
     """As `watching`, but without a terminal a run gets one line only, when it has ended."""
     with watching(title, quiet=quiet or not sys.stderr.isatty()) as show:
         yield show
+
+
+def print_result(text: Callable[[], str], values: Callable[[], Any], as_json: bool) -> None:
+    """Print the result of a command: as a text, or with `--json` as one line of JSON, in which
+    numbers that are not finite are null."""
+    click.echo(orjson.dumps(values(), option=orjson.OPT_SERIALIZE_NUMPY) if as_json else text())
 
 
 def tell_user(line: str, quiet: bool) -> None:

@@ -13,10 +13,12 @@ from muster.common.errors import ConfigError
 from muster.emulator.cli.options import (
     BACKEND,
     DATA,
+    JSON,
     PORT,
     RUN,
     SETTINGS,
     failures_as_status,
+    print_result,
     require_one_source,
 )
 from muster.emulator.runs.run_folder import shown
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option("--live", is_flag=True, help="Show the run as a page too, as `muster live` does.")
 @PORT
+@JSON
 @failures_as_status
 def run(
     scenario: Path | None,
@@ -65,6 +68,7 @@ def run(
     strict: bool,
     live: bool,
     port: int,
+    as_json: bool,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
     from muster.emulator.results.summary import describe, failed_expectations
@@ -91,7 +95,11 @@ def run(
             done = running.resume(resume, backend=backend, show=display.show, begin=begin)
         else:
             done = running.run(read, out=out, backend=backend, show=display.show, begin=begin)
-    click.echo(describe(done.summary, Path(shown(done.folder))))
+    print_result(
+        lambda: describe(done.summary, Path(shown(done.folder))),
+        lambda: {"folder": str(done.folder), **done.summary},
+        as_json,
+    )
     if done.status == "stopped":
         how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
         click.echo(f"Resume it with: muster run --resume {how}", err=True)

@@ -1,12 +1,15 @@
-"""The project that `muster init` makes: a scenario, a rule, its tests and a README.
+"""Projects and examples, as `muster init` makes them in a folder.
 
-`template/` has its files. It may import `muster.common` only.
+`template/` has the files of a project: a scenario, a rule, its tests and a README. `examples` finds
+the examples. It may import `muster.common` only.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from muster.common.errors import ConfigError
 from muster.common.files import refusal_of
+from muster.emulator.project.examples import find_example
 
 TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"
@@ -23,16 +26,39 @@ def make_project(folder: Path) -> list[Path]:
         ConfigError: one of the files exists, and nothing was written; or the folder cannot be
             written.
     """
-    templates = sorted(TEMPLATE.glob(f"*{_SUFFIX}"))
-    files = [folder / template.name.removesuffix(_SUFFIX) for template in templates]
-    if there := [file.name for file in files if file.exists()]:
+    templates = TEMPLATE.glob(f"*{_SUFFIX}")
+    return _copy({template.name.removesuffix(_SUFFIX): template for template in templates}, folder)
+
+
+def make_example(name: str, folder: Path) -> list[Path]:
+    """Write the scenario of an example, and what belongs to it, into a folder, as `make_project`.
+
+    Returns:
+        The files; the scenario is `folder` / the last part of the name, with `.toml`.
+
+    Raises:
+        ConfigError: there is no such example; or as `make_project`.
+    """
+    example = find_example(name)
+    top = example.scenario.parent
+    return _copy({str(file.relative_to(top)): file for file in example.files()}, folder)
+
+
+def _copy(sources: Mapping[str, Path], folder: Path) -> list[Path]:
+    """Copy files into a folder.
+
+    Args:
+        sources: the files by their names in the folder.
+    """
+    files = {folder / name: sources[name] for name in sorted(sources)}
+    if there := [str(file.relative_to(folder)) for file in files if file.exists()]:
         raise ConfigError(
             f"{folder} already has {', '.join(there)}, and muster init overwrites no file; name "
             f"another folder"
         )
     with refusal_of(f"{folder} cannot be written", "name another folder"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for template, file in zip(templates, files, strict=True):
+        for file, source in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("xb") as new:
-                new.write(template.read_bytes())
-    return files
+                new.write(source.read_bytes())
+    return list(files)

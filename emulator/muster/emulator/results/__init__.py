@@ -1,3 +1,3 @@
 """The results of a run, read from its folder alone: the account as data frames, the summary, the
-report, and the availability traces of its devices.
+report, the availability traces of its devices, and exports for other programs.
 """

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import orjson
@@ -30,6 +30,21 @@ from muster.emulator.results.calls import OUTCOMES, calls_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.results.run_row import RunRow
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
+
+TABLES: Final = (
+    "rounds",
+    "answers",
+    "contributions",
+    "clients",
+    "evaluations",
+    "group_evaluations",
+    "device_evaluations",
+    "valuations",
+    "transfers",
+    "estimates",
+    "faults",
+)
+"""The tables of the ledger that an `Account` shows. The others are the server's own records."""
 
 _TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
 
@@ -67,6 +82,11 @@ class Account:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table of this name, one of `TABLES`."""
+        found: pd.DataFrame = getattr(self, name)
+        return found
 
     @cached_property
     def rounds(self) -> pd.DataFrame:

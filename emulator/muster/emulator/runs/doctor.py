@@ -54,6 +54,16 @@ class FleetSize:
         return f"{self.devices} devices in {self.processes} processes"
 
 
+def describe(findings: Sequence[Finding]) -> str:
+    """The findings as lines, with the advice of those that are not enough."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok ' if finding.enough else 'NO '} {finding.subject}: {finding.found}")
+        if not finding.enough and finding.advice:
+            lines.append(f"     {finding.advice}")
+    return "\n".join(lines)
+
+
 def examine(fleet: FleetSize, data: Path | None) -> Sequence[Finding]:
     """Check file descriptors, cores, memory and the data directory."""
     return [_descriptors(fleet), _cores(), _memory(fleet), _data(data)]

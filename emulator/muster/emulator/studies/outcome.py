@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from muster.emulator.studies.study import Findings
 
@@ -33,3 +34,15 @@ class Studied:
         if self.status != "completed" or found is None:
             return False
         return all(claim.holds for claim in (*found.claims, *found.checks))
+
+    def to_json(self) -> dict[str, Any]:
+        """What `muster study --json` prints; docs/commands.md explains every key."""
+        found = self.findings
+        return {
+            "name": self.name,
+            "status": self.status,
+            "holds": self.holds,
+            "claims": [claim.to_json() for claim in found.claims] if found else [],
+            "checks": [check.to_json() for check in found.checks] if found else [],
+            "problems": dict(self.problems),
+        }

@@ -58,17 +58,21 @@ def describe(comparison: "Comparison") -> str:
     return "\n".join([*lines, *aligned(there)])
 
 
-def write_tables(comparison: "Comparison") -> None:
-    """Write comparison.json, comparison.csv and comparison.md."""
-    folder, runs = comparison.folder, comparison.runs
-    numbers = {
+def numbers_of(comparison: "Comparison") -> dict[str, Any]:
+    """The content of comparison.json; docs/results.md explains every key."""
+    return {
         "name": comparison.name,
         "status": comparison.status,
-        "runs": _records(runs),
+        "runs": _records(comparison.runs),
         "means": _records(comparison.means),
         "differences": _records(comparison.differences),
     }
-    text = json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def write_tables(comparison: "Comparison") -> None:
+    """Write comparison.json, comparison.csv and comparison.md."""
+    folder, runs = comparison.folder, comparison.runs
+    text = json.dumps(numbers_of(comparison), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomic(folder / "comparison.json", f"{text}\n".encode())
     write_atomic(folder / "comparison.csv", runs.to_csv(index=False).encode())
     write_atomic(folder / "comparison.md", _page(comparison).encode())

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from muster.emulator.experiments.planning.faults import fault_lines, missed_line
 from muster.emulator.experiments.planning.result import GroupPlan, Plan
 from muster.emulator.fleet.population import write_population
 from muster.emulator.results.summary import percent_text, seconds_text
+
+if TYPE_CHECKING:
+    from muster.common.seeds import FloatArray, IntArray
 
 _COLUMNS = ("round", "scenario_s", "group", "enrolled", "called", "available", "accepted",
             "delivered", "late", "battery")  # fmt: skip
@@ -48,6 +52,41 @@ def _counted(plan: Plan, group: GroupPlan, place: int) -> list[str]:
         return []
     counts = plan.versions, counting.folded, counting.stale, counting.staleness, counting.largest
     return [str(int(values[place])) for values in (*counts, counting.too_stale)]
+
+
+def totals_of(plan: Plan) -> dict[str, Any]:
+    """What `muster plan --json` prints; docs/commands.md explains every key."""
+    versions = None if plan.versions is None else int(plan.versions[-1])
+    return {
+        "name": plan.scenario.name,
+        "exact": plan.exact,
+        "rounds": plan.rounds,
+        "versions": versions,
+        "groups": [_totals(group) for group in plan.groups],
+        "warnings": [line.removeprefix("warning: ") for line in warnings(plan)],
+    }
+
+
+def _totals(group: GroupPlan) -> dict[str, Any]:
+    """The sums of a group over all rounds."""
+    reasons = {reason.value: float(calls.sum()) for reason, calls in group.reasons.items()}
+    sums: dict[str, FloatArray | IntArray] = {
+        "available": group.available,
+        "called": group.called,
+        "accepted": group.accepted,
+        "delivered": group.delivered,
+        "in_time": group.in_time,
+        "late": group.late,
+    }
+    if group.counting is not None:
+        sums |= {"stale": group.counting.stale, "too_stale": group.counting.too_stale}
+    return {
+        "group": group.name,
+        "devices": group.devices,
+        "enrolled": group.enrolled,
+        **{name: float(by_round.sum()) for name, by_round in sums.items()},
+        "reasons": {reason: calls for reason, calls in reasons.items() if calls},
+    }
 
 
 def describe(plan: Plan) -> str:

@@ -1,0 +1,42 @@
+"""The registries of the plug-ins that a scenario chooses by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.client.availability import AVAILABILITIES
+from muster.client.optimizers import OPTIMIZERS
+from muster.common.compression import CODECS
+from muster.common.distributions import DISTRIBUTIONS
+from muster.common.masks import MASKINGS
+from muster.common.plugins import Registry
+from muster.common.schedules import SCHEDULES
+from muster.emulator.faults.registry import FAULTS
+from muster.emulator.fleet.enrollment import ENROLLMENTS
+from muster.server.aggregators import AGGREGATORS
+from muster.server.knowledge.propensity import CLASSIFIERS
+from muster.server.rounds.modes import MODES
+from muster.server.rounds.modes.staleness_weights import STALENESS_WEIGHTS
+from muster.server.rounds.selection import SELECTIONS
+from muster.tasks.models import MODELS
+from muster.tasks.partitions import PARTITIONS
+from muster.tasks.tasks import TASKS
+
+PLUG_INS: Mapping[str, Registry[Any]] = {
+    "task": TASKS,
+    "task.model": MODELS,
+    "task.partition": PARTITIONS,
+    "training.optimizer": OPTIMIZERS,
+    "training.learning_rate": SCHEDULES,
+    "groups.covariates, groups.device": DISTRIBUTIONS,
+    "groups.enrollment": ENROLLMENTS,
+    "groups.availability": AVAILABILITIES,
+    "groups.mask": MASKINGS,
+    "groups.link.compression": CODECS,
+    "server.mode": MODES,
+    "server.mode.staleness_weight": STALENESS_WEIGHTS,
+    "server.selection": SELECTIONS,
+    "server.aggregator": AGGREGATORS,
+    "server.aggregator, its tables": CLASSIFIERS,
+    "faults.do": FAULTS,
+}
+"""The registries, by the keys of the scenario that choose from them."""
