@@ -26,8 +26,9 @@ from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Connect, Ledger
 from muster.server.account.rows import MemberRow
 from muster.server.account.store import Store
+from muster.server.beside import ProcessBeside
 from muster.server.config import ServerProcess
-from muster.server.evaluation.evaluator import EvaluationProcess, Evaluator
+from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import setup_of
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.metrics.opening import metrics_of, open_port
@@ -68,7 +69,7 @@ class ServerEnvironment:
     clock: Clock
     transport: Callable[[CredentialsSource], Transport]
     connect: Connect
-    evaluation: Callable[[ServerProcess, Path], EvaluationProcess]
+    evaluation: Callable[[ServerProcess, Path], ProcessBeside]
     on_stop_request: Callable[[Callable[[], None]], None]
     descriptors: int = 1 << 20
 
