@@ -33,8 +33,9 @@ def on_this_machine() -> ServerEnvironment:
     clock = WallClock()
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ServerEnvironment(
-        clock, GrpcTransport, sqlite3.connect, _evaluation(clock), _stop_on_signal, descriptors
-    )
+        clock, GrpcTransport, sqlite3.connect, _evaluation(clock), _stop_on_signal, descriptors,
+        _strategy,
+    )  # fmt: skip
 
 
 def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], ProcessBeside]:
@@ -45,6 +46,10 @@ def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], ProcessBeside]:
         return SpawnedProcess("muster.server.evaluation.process", folder / "logs/evaluation.log")
 
     return choose
+
+
+def _strategy(folder: Path) -> ProcessBeside:
+    return SpawnedProcess("muster.server.strategy.process", folder / "logs/strategy.log")
 
 
 def _stop_on_signal(stop: Callable[[], None]) -> None:

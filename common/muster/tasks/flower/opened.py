@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from muster.tasks.flower.settings import FlowerSettings
-from muster.tasks.hosted import HostedTask, HostedUpdate
+from muster.tasks.hosted import HostedTask, HostedUpdate, StrategyRounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
     from muster.common.tensors import Vector
@@ -65,9 +67,19 @@ class OpenFlower(HostedTask):
         return self._app.module()
 
     def train(
-        self, index: int, client: str, received: Vector, seed: int, round: int, kept: bytes
+        self,
+        index: int,
+        client: str,
+        received: Vector,
+        seed: int,
+        round: int,
+        kept: bytes,
+        instruction: bytes = b"",
     ) -> HostedUpdate:
-        return self._app.train(index, client, received, seed, round, kept)
+        return self._app.train(index, client, received, seed, round, kept, instruction)
+
+    def run_strategy(self, rounds: StrategyRounds, devices: Sequence[int]) -> Vector | None:
+        return self._app.run_strategy(rounds, devices)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         return self._app.metrics(module)
