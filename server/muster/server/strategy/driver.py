@@ -124,7 +124,8 @@ class StrategyDriver:
 
 def _changed(round: int, difference: str) -> RunFailed:
     return RunFailed(
-        f"the strategy does something else in round {round} than when the round was run: "
-        f"{difference}. The same replies must lead to the same messages, so the app must not draw "
-        f"from generators that it does not seed, nor depend on time or on files that have changed"
+        f"the strategy does something else in round {round} than before (when the round was run, "
+        f"or in the app's rehearsal): {difference}. The same seed and the same replies must lead "
+        f"to the same messages, so the app must draw from the global generators of Python, NumPy "
+        f"and torch alone, and must not depend on the time or on files that change"
     )

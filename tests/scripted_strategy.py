@@ -1,0 +1,65 @@
+"""A strategy that a test decides, in place of the process beside the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from muster.server.beside import Writer
+from muster.server.strategy.frames import LENGTHS, End, Push, frame_of, replies_in
+from muster.tasks.hosted import DeviceReply
+
+Replies = Mapping[int, DeviceReply]
+Decide = Callable[[Sequence[Replies]], Push | End]
+"""Says what comes next, from the replies of all rounds so far."""
+
+
+class ScriptedStrategy:
+    """A `ProcessBeside` in memory.
+
+    Attributes:
+        told: the replies of all rounds so far.
+    """
+
+    def __init__(self, decide: Decide, dies_after: int | None = None) -> None:
+        self.told: list[Replies] = []
+        self._decide, self._dies_after = decide, dies_after
+        self._results, self._given = asyncio.StreamReader(), b""
+        self._began = False
+
+    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
+        return self._results, self
+
+    async def ended(self) -> str:
+        return " with status -9"
+
+    async def close(self) -> None:
+        return
+
+    def is_closing(self) -> bool:
+        return False
+
+    async def drain(self) -> None:
+        return
+
+    def write(self, data: bytes | memoryview) -> None:
+        if not self._began:  # with the setup
+            self._began = True
+            self._go_on()
+            return
+        self._given += data
+        while len(self._given) >= LENGTHS.size:
+            header, body = LENGTHS.unpack_from(self._given)
+            if len(self._given) < LENGTHS.size + header + body:
+                return
+            rest = self._given[LENGTHS.size :]
+            self.told.append(replies_in(frame_of(rest[:header], rest[header : header + body])))
+            self._given = rest[header + body :]
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if len(self.told) == self._dies_after:
+            self._results.feed_eof()
+            return
+        for part in self._decide(self.told).parts():
+            self._results.feed_data(bytes(part))
