@@ -4,7 +4,7 @@ make."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -190,8 +190,11 @@ async def test_a_strategy_that_does_something_else_than_before_ends_the_run(
         await w.running
 
 
-async def test_the_death_of_the_strategy_ends_the_run(world: MakeWorld) -> None:
-    w = await world(aggregator=FLOWER, strategy=ScriptedStrategy(summing(2), dies_after=1))
+@pytest.mark.parametrize("when", [{"dies_after": 1}, {"dies_idle": True}])
+async def test_the_death_of_the_strategy_ends_the_run(
+    world: MakeWorld, when: dict[str, Any]
+) -> None:
+    w = await world(aggregator=FLOWER, strategy=ScriptedStrategy(summing(2), **when))
     a, b = await w.both()
     await train(a, 1.0)
     await train(b, 1.0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 
 from muster.common.errors import ConfigError
 from muster.common.seeds import integer
@@ -115,6 +116,21 @@ class ClientHost:
             f"task.app: {self._project.client_app} of {self._project.folder} failed when it was "
             f"called for {kind!r} as partition {index} of {self._population}: {why}"
         )
+
+
+def load_server_app(project: FlowerProject) -> ServerApp:
+    """Import the `ServerApp` of a project.
+
+    Raises:
+        ConfigError: the project has none.
+    """
+    server = project.load(project.server_app)
+    if not isinstance(server, ServerApp):
+        raise ConfigError(
+            f"task.app: {project.server_app} of {project.folder} is {type(server).__name__}, "
+            f"expected a flwr.serverapp.ServerApp"
+        )
+    return server
 
 
 def identify_process() -> None:

@@ -26,7 +26,6 @@ from muster.tasks.flower.messages import (
 )
 from muster.tasks.flower.project import read_project
 from muster.tasks.flower.rehearsal import rehearse
-from muster.tasks.flower.strategy import FleetNodes, run_server_app
 from muster.tasks.hosted import HostedUpdate
 from muster.tasks.models import initial_vector
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from muster.common.tensors import Vector
     from muster.tasks.flower.settings import FlowerSettings
-    from muster.tasks.hosted import StrategyRounds
 
 _LOSS = ("loss", "eval_loss")
 _TRAINING_LOSS = ("train_loss", "train-loss", "loss")
@@ -58,8 +56,7 @@ class LoadedApp:
         self, settings: FlowerSettings, population: int, seed: int, rehearsal_s: float
     ) -> None:
         project = read_project(settings.app, settings.run_config)
-        self._project, self._settings = project, settings
-        self._population, self._seed = population, seed
+        self._settings, self._population, self._seed = settings, population, seed
         self._host = ClientHost(project, population)
         seen = rehearse(project, self._host, population, seed, self._format_of, rehearsal_s)
         self.modules = seen.modules
@@ -102,11 +99,6 @@ class LoadedApp:
         reply = self._host.call(told, index, state)
         update = self._update(index, reply, state)
         return replace(update, report=self._report(told, index, reply)) if instruction else update
-
-    def run_strategy(self, rounds: StrategyRounds, devices: Sequence[int]) -> Vector | None:
-        """See `HostedTask.run_strategy`."""
-        fleet = FleetNodes(rounds, self._host, self._format, devices, self._seed)
-        return run_server_app(self._project, fleet, self._seed)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """See `HostedTask.metrics`."""

@@ -39,7 +39,7 @@ class OpenFlower(HostedTask):
     """The app of a scenario, on the nodes of its population.
 
     It is loaded and rehearsed when it is first used, so a process that only counts examples does
-    without it.
+    without it. So does the one that runs its strategy, because that is no rehearsal.
 
     Args:
         rehearsal_s: wall seconds after which an app that shows no message is refused.
@@ -79,7 +79,9 @@ class OpenFlower(HostedTask):
         return self._app.train(index, client, received, seed, round, kept, instruction)
 
     def run_strategy(self, rounds: StrategyRounds, devices: Sequence[int]) -> Vector | None:
-        return self._app.run_strategy(rounds, devices)
+        from muster.tasks.flower.strategy import run_server_app
+
+        return run_server_app(self._settings, self._population, self._seed, rounds, devices)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         return self._app.metrics(module)

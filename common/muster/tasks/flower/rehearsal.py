@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import torch
 from flwr.app import Context, Message, RecordDict
-from flwr.serverapp import ServerApp
 
 from muster.common.errors import ConfigError
 from muster.common.processes import die_with_parent
@@ -42,11 +41,14 @@ from muster.tasks.flower.hosting import (
     SERVER_NODE,
     ClientHost,
     Instruction,
+    load_server_app,
     seed_generators,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from flwr.serverapp import ServerApp
 
     from muster.tasks.flower.project import FlowerProject
 
@@ -131,12 +133,7 @@ def rehearse(
     Raises:
         ConfigError: the app cannot be hosted; the message says why.
     """
-    server = project.load(project.server_app)
-    if not isinstance(server, ServerApp):
-        raise ConfigError(
-            f"task.app: {project.server_app} of {project.folder} is {type(server).__name__}, "
-            f"expected a flwr.serverapp.ServerApp"
-        )
+    server = load_server_app(project)
     sys.stdout.flush()
     reading, writing = os.pipe()
     parent = os.getpid()

@@ -16,7 +16,6 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import flwr.server.server as legacy
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.common import parameters_to_ndarrays
@@ -25,12 +24,14 @@ from flwr.serverapp.strategy import Strategy
 from muster.common.bounds import INSTRUCTION_BYTES
 from muster.common.errors import ConfigError
 from muster.tasks.flower import records
+from muster.tasks.flower.arrays import ArrayFormat
 from muster.tasks.flower.grid import LocalGrid, Nodes
 from muster.tasks.flower.hosting import (
     RUN_ID,
     SERVER_NODE,
     ClientHost,
     Instruction,
+    load_server_app,
     other_draws,
     seed_generators,
 )
@@ -41,13 +42,13 @@ from muster.tasks.flower.messages import (
     with_model,
     without_model,
 )
+from muster.tasks.flower.project import read_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from muster.common.tensors import Vector
-    from muster.tasks.flower.arrays import ArrayFormat
-    from muster.tasks.flower.project import FlowerProject
+    from muster.tasks.flower.settings import FlowerSettings
     from muster.tasks.hosted import DeviceReply, StrategyRounds
 
 _CLIENT_APP_FAILED = 2
@@ -63,6 +64,7 @@ class FleetNodes(Nodes):
         failure: why no message is answered any more; None as long as all were.
 
     Args:
+        local: patterns of the names of arrays that stay on each device.
         devices: the indices of the devices that may be called.
         seed: the scenario's.
     """
@@ -71,13 +73,14 @@ class FleetNodes(Nodes):
         self,
         rounds: StrategyRounds,
         host: ClientHost,
-        format: ArrayFormat,
+        local: Sequence[str],
         devices: Sequence[int],
         seed: int,
     ) -> None:
         self.model: Vector | None = None
         self.failure: ConfigError | None = None
-        self._rounds, self._host, self._format = rounds, host, format
+        self._rounds, self._host, self._local = rounds, host, local
+        self._format: ArrayFormat | None = None  # that of the first message of training
         self._nodes, self._seed = sorted(index + 1 for index in devices), seed
         self._lock = RLock()  # an app may send from several threads
         self._push: _Push | None = None
@@ -87,7 +90,7 @@ class FleetNodes(Nodes):
 
     def show(self, arrays: ArrayRecord) -> None:
         """Take arrays that the app has shown as its newest model, if they are those of a model."""
-        if self._format.fits(arrays):
+        if self._format is not None and self._format.fits(arrays):
             self.model = self._format.vector(arrays)
 
     def reply(self, messages: Sequence[Message], timeout_s: float | None) -> list[Message]:
@@ -137,7 +140,7 @@ class FleetNodes(Nodes):
         self, training: Mapping[int, tuple[Instruction, Message]], timeout_s: float | None
     ) -> list[Message]:
         """Let devices train in a round of the fleet."""
-        model = self._model_of({node: told for node, (told, _) in training.items()})
+        model, format = self._model_of({node: told for node, (told, _) in training.items()})
         instructions = {}
         for node, (told, _) in sorted(training.items()):
             told = told._replace(content=without_model(told.content))
@@ -158,43 +161,28 @@ class FleetNodes(Nodes):
             model, instructions, min(limit for limit in limits if limit is not None)
         )
         return [
-            self._reply_of(replies[node - 1], told, message, model)
-            for node, (told, message) in training.items()
+            _reply_of(replies[node - 1], message, model, format)
+            for node, (_, message) in training.items()
         ]
 
-    def _model_of(self, training: Mapping[int, Instruction]) -> Vector:
-        """The model that all nodes of a push shall train."""
-        first: tuple[int, ArrayRecord, Vector] | None = None
-        for node, told in training.items():
-            arrays = told.content[model_record(told.content, f"a message to node {node}")]
-            if first is None:
-                first = node, arrays, self._format.vector(arrays)
-            elif arrays is not first[1] and not np.array_equal(
-                self._format.vector(arrays), first[2], equal_nan=True
-            ):
+    def _model_of(self, training: Mapping[int, Instruction]) -> tuple[Vector, ArrayFormat]:
+        """The model that all nodes of a push shall train, and the format of its arrays."""
+        sent = {
+            node: told.content[model_record(told.content, f"a message to node {node}")]
+            for node, told in training.items()
+        }
+        (first, arrays), *others = sent.items()
+        if self._format is None:
+            self._format = ArrayFormat(arrays, self._local)
+        model = self._format.vector(arrays)
+        for node, other in others:
+            if other is not arrays and self._format.vector(other).tobytes() != model.tobytes():
                 raise ConfigError(
-                    f"task.app: the ServerApp sends different models to the nodes {first[0]} and "
+                    f"task.app: the ServerApp sends different models to the nodes {first} and "
                     f"{node} in one push; all devices of a round train from one version, so send "
                     f"them in pushes of their own"
                 )
-        assert first is not None
-        return first[2]
-
-    def _reply_of(
-        self, reply: DeviceReply, told: Instruction, message: Message, model: Vector
-    ) -> Message:
-        """The reply of a device as the app gets it."""
-        if reply.delta is None:
-            return Message(Error(_NODE_UNAVAILABLE, reply.absence), reply_to=message)
-        try:
-            content = records.from_bytes(reply.report)
-            model_record(content, "the reply")
-        except Exception as error:  # a device may send anything
-            why = f"its report cannot be read: {error}"
-            return Message(Error(_CLIENT_APP_FAILED, why), reply_to=message)
-        arrays = self._format.record(model + reply.delta, self._format.local)
-        content = with_examples(with_model(content, arrays), reply.examples)
-        return Message(content, reply_to=message)
+        return model, self._format
 
     def _answer_beside(self, told: Instruction, message: Message) -> Message:
         """Answer a message as a node whose context is empty."""
@@ -209,6 +197,25 @@ class FleetNodes(Nodes):
                 return Message(self._host.call(told, index, RecordDict()), reply_to=message)
         except ConfigError as error:
             return Message(Error(_CLIENT_APP_FAILED, str(error)), reply_to=message)
+
+
+def _reply_of(reply: DeviceReply, message: Message, model: Vector, format: ArrayFormat) -> Message:
+    """The reply of a device as the app gets it.
+
+    Args:
+        model: that from which the device has trained.
+    """
+    if reply.delta is None:
+        return Message(Error(_NODE_UNAVAILABLE, reply.absence), reply_to=message)
+    try:
+        content = records.from_bytes(reply.report)
+        model_record(content, "the reply")
+    except Exception as error:  # a device may send anything
+        why = f"its report cannot be read: {error}"
+        return Message(Error(_CLIENT_APP_FAILED, why), reply_to=message)
+    arrays = format.record(model + reply.delta, format.local)
+    content = with_examples(with_model(content, arrays), reply.examples)
+    return Message(content, reply_to=message)
 
 
 class _Push:
@@ -240,17 +247,28 @@ class _CollectedError(Exception):
     """A message was collected, and its reply is not there yet."""
 
 
-def run_server_app(project: FlowerProject, fleet: FleetNodes, seed: int) -> Vector | None:
-    """Run the `ServerApp` of a project; return the model that its last round has made, if the app
-    has shown it.
+def run_server_app(
+    settings: FlowerSettings,
+    population: int,
+    seed: int,
+    rounds: StrategyRounds,
+    devices: Sequence[int],
+) -> Vector | None:
+    """Run the `ServerApp` of an app; return the model that its last round has made, if the app has
+    shown it.
 
     Args:
+        population: number of nodes.
         seed: the scenario's, from which the app draws.
+        devices: the indices of the devices that may be called.
 
     Raises:
         ConfigError: the app failed, or cannot be hosted.
     """
-    server = project.load(project.server_app)
+    project = read_project(settings.app, settings.run_config)
+    host = ClientHost(project, population)
+    fleet = FleetNodes(rounds, host, settings.local_arrays, devices, seed)
+    server = load_server_app(project)
     torch.set_num_threads(1)  # as in the rehearsal
     seed_generators(seed, "server")
     context = Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(project.run_config))

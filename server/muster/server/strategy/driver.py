@@ -101,6 +101,8 @@ class StrategyDriver:
         try:
             for part in parts:
                 for chunk in chunks(part):
+                    if self._pipe.is_closing():
+                        raise await self._death()
                     self._pipe.write(chunk)
                     await self._pipe.drain()
         except OSError:
