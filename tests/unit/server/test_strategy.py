@@ -125,3 +125,16 @@ def test_rounds_that_were_not_committed_are_forgotten(history: StrategyHistory) 
     same(dict(history.read(2).replies))
     with pytest.raises(LedgerError, match=r"000003\.replies is missing; without it the strategy"):
         history.read(3)
+
+
+@pytest.mark.parametrize("place", [3, 16, 40, -1])
+def test_a_damaged_round_is_refused_by_its_name(
+    history: StrategyHistory, tmp_path: Path, place: int
+) -> None:
+    history.write(1, PUSH, REPLIES)
+    path = tmp_path / "strategy/000001.replies"
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LedgerError, match=r"000001\.replies is damaged"):
+        history.read(1)

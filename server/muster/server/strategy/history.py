@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import xxhash
+
 from muster.common.errors import LedgerError
 from muster.common.files import remove_unfinished, write_atomic
 from muster.server.strategy.frames import LENGTHS, Push, frame_of, replies_in, replies_parts
@@ -17,6 +19,9 @@ from muster.wire.bodies import body_view, checksum
 
 STRATEGY = "strategy"
 """Name of the folder in the run folder."""
+
+_DIGEST_BYTES = 16
+"""Length of an XXH3-128."""
 
 _AROUND = 60
 """Bytes that are shown on both sides of the first difference of two instructions."""
@@ -57,6 +62,9 @@ class StrategyRound(NamedTuple):
 class StrategyHistory:
     """Writes a file for each round, before the transaction that commits the round.
 
+    A file is a message with replies (`frames`), after its XXH3-128. Its header also says what the
+    strategy wanted of the round.
+
     Args:
         folder: `strategy/` of the run folder.
     """
@@ -85,22 +93,25 @@ class StrategyHistory:
         told = {str(index): each.hex() for index, each in push.instructions.items()}
         facts = {"model": model_checksum(push), "timeout_s": push.timeout_s, "told": told}
         parts = replies_parts(replies, **facts)
-        write_atomic(self._folder / file_name(round), *parts, durable=True)
+        digest = xxhash.xxh3_128()
+        for part in parts:
+            digest.update(part)
+        write_atomic(self._folder / file_name(round), digest.digest(), *parts, durable=True)
 
     def read(self, round: int) -> StrategyRound:
         """Return a stored round.
 
         Raises:
-            LedgerError: it is missing.
+            LedgerError: it is missing or damaged.
         """
         path = self._folder / file_name(round)
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
+        stored = path.read_bytes() if path.exists() else b""
+        data = stored[_DIGEST_BYTES:]
+        if not stored or xxhash.xxh3_128_digest(data) != stored[:_DIGEST_BYTES]:
             raise LedgerError(
-                f"{path} is missing; without it the strategy cannot be brought to where it was. "
-                f"Put it back, or start afresh"
-            ) from None
+                f"{path} is {'damaged' if stored else 'missing'}; without it the strategy cannot "
+                f"be brought to where it was. Restore a copy of it, or start afresh"
+            )
         start = LENGTHS.size + LENGTHS.unpack_from(data)[0]
         frame = frame_of(data[LENGTHS.size : start], data[start:])
         told = {int(index): bytes.fromhex(each) for index, each in frame.header["told"].items()}
