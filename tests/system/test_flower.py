@@ -20,6 +20,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'muster[flower]'")
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 EXAMPLE = Path(__file__).parents[2] / "examples/flower/digits.toml"
+STRATEGY = EXAMPLE.with_name("strategy.toml")
 
 KILLS = 4
 
@@ -78,16 +79,10 @@ def test_kills_change_neither_the_model_nor_the_state_of_the_apps_contexts(
         assert states[0] == states[1] != b""
 
 
-STRATEGY = [
-    "server.aggregator={kind='flower'}",
-    "task.run_config={local-epochs=1,num-server-rounds=15}",
-]
-
-
 @pytest.fixture(scope="module")
 def with_strategy(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("strategy") / "run"
-    return run(read_scenario(EXAMPLE, STRATEGY), out=folder, report=False)
+    return run(read_scenario(STRATEGY), out=folder, report=False)
 
 
 def test_the_strategy_of_the_app_makes_the_versions(with_strategy: Run) -> None:
@@ -103,7 +98,7 @@ def test_kills_change_no_version_that_a_strategy_makes(
 ) -> None:
     folder = tmp_path / "killed"
     killer = Killer(folder, part)
-    scenario = read_scenario(EXAMPLE, [*STRATEGY, ("launch.restarts", KILLS)])
+    scenario = read_scenario(STRATEGY, [("launch.restarts", KILLS)])
     done = run(scenario, out=folder, show=killer.show, show_every_s=0.005, report=False)
     assert killer.left == 0, "the run was over before the killer was done"
     assert done.summary["model_sha256"] == with_strategy.summary["model_sha256"]
@@ -115,7 +110,7 @@ def test_a_run_whose_strategy_was_killed_goes_on_where_it_was(
     folder = tmp_path / "killed"
     killer = Killer(folder, "strategy")
     with pytest.raises(RunFailed, match="process of the strategy ended"):
-        run(read_scenario(EXAMPLE, STRATEGY), out=folder, show=killer.show, report=False)
+        run(read_scenario(STRATEGY), out=folder, show=killer.show, report=False)
     assert killer.left == KILLS - 1
     done = resume(folder, report=False)
     assert done.summary["model_sha256"] == with_strategy.summary["model_sha256"]
