@@ -3,6 +3,7 @@ make."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,34 @@ async def test_a_strategy_that_shows_no_last_model_leaves_the_newest_version(
     assert await w.finish() == ("completed", "1 rounds")
     np.testing.assert_array_equal(final(w), model(0))
     assert "without showing the model" in (await w.until("warned"))["warning"]
+
+
+async def test_a_model_that_is_not_finite_ends_the_run_as_diverged(world: MakeWorld) -> None:
+    def decide(told: Sequence[Replies]) -> Push | End:
+        return End(model(np.nan)) if told else Push(model(0), BOTH, None)
+
+    w = await world(aggregator=FLOWER, strategy=ScriptedStrategy(decide))
+    a, b = await w.both()
+    await train(a, 1.0)
+    await train(b, 1.0)
+    reason = "the strategy made a model with entries that are not finite"
+    assert await w.finish() == ("diverged", reason)
+
+
+async def test_a_round_in_which_nobody_counts_is_empty_unless_the_strategy_moves_the_model(
+    world: MakeWorld,
+) -> None:
+    def decide(told: Sequence[Replies]) -> Push | End:
+        value = float(len(told) > 1)  # it moves the model after the second round alone
+        return End(model(value)) if len(told) == 3 else Push(model(value), {}, None)
+
+    w = await world(rounds=3, aggregator=FLOWER, strategy=ScriptedStrategy(decide))
+    await w.both()
+    await w.finish()
+    with sqlite3.connect(w.folder / "ledger.sqlite") as db:
+        rows = db.execute("SELECT outcome, version, folded FROM rounds ORDER BY round").fetchall()
+    db.close()
+    assert rows == [("empty", 0, 0), ("aggregated", 1, 0), ("empty", 1, 0)]
 
 
 async def played(w: World, rounds: int) -> None:
