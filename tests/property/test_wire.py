@@ -384,10 +384,10 @@ def test_a_report_or_an_instruction_that_is_too_long_is_refused() -> None:
     assert messages.decode_update(update).report == long
     update.report += b"!"
     call.instruction += b"!"
-    with pytest.raises(RemoteProtocolError, match="report has 65537 bytes; expected at most 65536"):
+    with pytest.raises(RemoteProtocolError, match="report has 32769 bytes; expected at most 32768"):
         messages.decode_update(update)
     message = pb.ServerMessage(calls=[call]).SerializeToString()
-    with pytest.raises(RemoteProtocolError, match="instruction has 65537 bytes"):
+    with pytest.raises(RemoteProtocolError, match="instruction has 32769 bytes"):
         messages.decode_to_device(message)
 
 

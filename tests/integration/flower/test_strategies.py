@@ -312,7 +312,7 @@ LATER = """
         (TWO_MODELS, "sends different models to the nodes 1 and 2 in one push"),
         (TWICE, "two messages of training to one node in one push"),
         (STRANGER, r"sent messages to the nodes \[77\], which are none of those"),
-        (LONG, "tells node 2 9[0-9],[0-9]{3} bytes beside the model, expected at most 65,536"),
+        (LONG, "tells node 2 9[0-9],[0-9]{3} bytes beside the model, expected at most 32,768"),
         (LATER, r"the array '0' as float64 of shape \(3,\)"),
         (LATER.replace("ArrayRecord([np.zeros(3)]), num", "1 / 0, num"), "ZeroDivisionError"),
     ],
@@ -348,5 +348,5 @@ def test_a_report_that_cannot_be_read_is_an_error_reply(make_app: MakeApp) -> No
 def test_a_report_is_refused_if_it_is_long(make_app: MakeApp) -> None:
     # The rehearsal has no strategy to which it reports, so it passes.
     long = TRAIN.replace('"train_loss": 0.5', '"train_loss": 0.5, "many": [0.1] * 20_000')
-    with pytest.raises(ConfigError, match="bytes beside the model, expected at most 65,536"):
+    with pytest.raises(ConfigError, match="bytes beside the model, expected at most 32,768"):
         Devices(make_app(train=long)).run()
