@@ -40,7 +40,7 @@ from muster.server.rpc.limits import CallLimits
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.revocations import Revocations
 from muster.server.rpc.service import FleetService
-from muster.server.strategy.driver import StrategyDriver, setup_of
+from muster.server.strategy.driver import StrategyDriver, setup_of_strategy
 from muster.server.strategy.history import StrategyHistory
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
@@ -285,7 +285,7 @@ async def make_world(
     driver = None
     if strategy is not None:
         history = StrategyHistory(folder / "strategy")
-        driver = StrategyDriver(setup_of(config), strategy, history)
+        driver = StrategyDriver(setup_of_strategy(config), strategy, history)
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, time, tell, driver)
     coordinator.load(np.zeros(parameters, np.float32))
     grpc_server = grpc.aio.server(options=server_options())

@@ -177,11 +177,12 @@ async def played(w: World, rounds: int) -> None:
         await train(b, 2.0)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 async def test_a_restarted_server_brings_the_strategy_to_where_it_was(
-    world: MakeWorld, tmp_path: Path
+    world: MakeWorld, tmp_path: Path, ahead: bool
 ) -> None:
     first = ScriptedStrategy(summing(3))
-    w = await world(tmp_path, rounds=2, aggregator=FLOWER, strategy=first)
+    w = await world(tmp_path, calls_ahead=ahead, rounds=2, aggregator=FLOWER, strategy=first)
     await played(w, 2)
     await w.finish()
     again = ScriptedStrategy(summing(3))

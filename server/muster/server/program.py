@@ -40,8 +40,7 @@ from muster.server.rpc.limits import CallLimits, most_connections
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.revocations import REVOKED, Revocations
 from muster.server.rpc.service import FleetService
-from muster.server.strategy.driver import StrategyDriver
-from muster.server.strategy.driver import setup_of as setup_of_strategy
+from muster.server.strategy.driver import StrategyDriver, setup_of_strategy
 from muster.server.strategy.history import STRATEGY, StrategyHistory
 from muster.wire.channels import server_options
 from muster.wire.transport import Transport

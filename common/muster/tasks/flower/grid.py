@@ -27,7 +27,7 @@ class Nodes(ABC):
 
     @abstractmethod
     def reply(self, messages: Sequence[Message], timeout_s: float | None) -> list[Message]:
-        """Return the replies to messages that the app has sent together.
+        """Return the replies to messages that the app has sent together, ordered by node.
 
         Args:
             timeout_s: seconds after which the app no longer waits; None: no limit.
@@ -67,10 +67,13 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         pushed = list(messages)
-        names = {message.metadata.dst_node_id: str(next(self._numbers)) for message in pushed}
-        for reply in self._nodes.reply(pushed, None):
-            self._replies[names[reply.metadata.src_node_id]] = reply
-        return [names[message.metadata.dst_node_id] for message in pushed]
+        # Replies are ordered by node, and those of one node as its messages.
+        ordered = sorted(pushed, key=lambda message: int(message.metadata.dst_node_id))
+        names = {id(message): str(next(self._numbers)) for message in pushed}
+        replies = self._nodes.reply(pushed, None)
+        for message, reply in zip(ordered, replies, strict=True):
+            self._replies[names[id(message)]] = reply
+        return [names[id(message)] for message in pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [self._replies.pop(each) for each in message_ids if each in self._replies]

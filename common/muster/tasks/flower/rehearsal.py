@@ -218,7 +218,8 @@ class _Stage(Nodes):
             self._end()
 
     def reply(self, messages: Sequence[Message], timeout_s: float | None) -> list[Message]:
-        return [self._reply_to(message) for message in messages]
+        replies = [self._reply_to(message) for message in messages]
+        return sorted(replies, key=lambda reply: int(reply.metadata.src_node_id))
 
     def nodes(self) -> list[int]:
         return list(range(1, self._population + 1))

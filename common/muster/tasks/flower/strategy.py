@@ -275,7 +275,7 @@ def run_server_app(
     try:
         with _strategies_of(fleet):
             server(LocalGrid(fleet), context)
-    except Exception as error:  # an app may raise anything
+    except (Exception, SystemExit) as error:  # an app may raise anything
         raise fleet.failure or ConfigError(
             f"task.app: {project.server_app} of {project.folder} failed: "
             f"{type(error).__name__}: {error}"

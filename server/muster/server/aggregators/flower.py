@@ -1,10 +1,10 @@
 """The strategy of a Flower app in place of a rule (docs/flower.md)."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
-from muster.server.aggregators.facts import Cohort, Conditions
+from muster.server.aggregators.contract import Aggregator, Change
+from muster.server.aggregators.facts import Conditions
 
 
 class Flower(Aggregator):
@@ -12,13 +12,6 @@ class Flower(Aggregator):
     also decides which devices a round calls, and what they are told."""
 
     change: ClassVar[Change] = "strategy"
-    weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
-    discounts: ClassVar[bool] = False
-
-    def weigh(self, cohort: Cohort, state: State) -> Weighing:
-        """Weigh all updates by 1: how much each moves the model is known to the strategy alone."""
-        count = len(cohort.contributions)
-        return Weighing([1.0] * count, float(max(count, 1)), state)
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         yield from super().refusals(conditions)

@@ -19,7 +19,7 @@ Store = Callable[[Callable[[], None]], Awaitable[None]]
 """Calls a function that writes to the disk, again and again while the disk is full."""
 
 
-def setup_of(config: ServerProcess) -> Setup:
+def setup_of_strategy(config: ServerProcess) -> Setup:
     """Return the setup of a server's strategy process."""
     members = config.population
     devices = [index for index, member in enumerate(members) if member.enrolled]

@@ -82,19 +82,18 @@ def said_in(frame: Frame) -> Push | End:
     return Push.of(frame) if "push" in frame.header else End.of(frame)
 
 
-def replies_header(replies: Mapping[int, DeviceReply]) -> dict[str, Any]:
-    """Return the part of a header that describes replies, whose deltas are the body."""
+def replies_parts(replies: Mapping[int, DeviceReply], **more: Any) -> list[Body]:
+    """Return the parts of a message with replies, whose deltas are its body.
+
+    Args:
+        more: what else the header has.
+    """
     facts = [
         [index, reply.examples, _text(reply.report), reply.absence, reply.delta is not None]
         for index, reply in replies.items()
     ]
-    return {"replies": facts}
-
-
-def replies_parts(replies: Mapping[int, DeviceReply], **more: Any) -> list[Body]:
-    """Return the parts of a message with replies, and with more in its header."""
     deltas = [body_view(reply.delta) for reply in replies.values() if reply.delta is not None]
-    return parts({**replies_header(replies), **more}, deltas)
+    return parts({"replies": facts, **more}, deltas)
 
 
 def replies_in(frame: Frame) -> dict[int, DeviceReply]:
