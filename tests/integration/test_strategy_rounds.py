@@ -15,6 +15,7 @@ from tests.scripted_strategy import Decide, Replies, ScriptedStrategy
 from muster.common.errors import RunFailed
 from muster.server.strategy.frames import End, Push
 from muster.v1 import fleet_pb2 as pb
+from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +105,29 @@ async def test_a_device_that_declines_is_absent_for_the_strategy(world: MakeWorl
     assert strategy.told[0][0].absence == "decline: battery"
     assert strategy.told[0][0].delta is None
     np.testing.assert_array_equal(final(w), model(0.5))
+
+
+async def test_a_refused_update_is_absent_for_the_strategy(world: MakeWorld) -> None:
+    strategy = ScriptedStrategy(summing(1))
+    w = await world(aggregator=FLOWER, strategy=strategy)
+    a, b = await w.both()
+    await a.called()
+    body = model(np.inf).tobytes()
+    await a.send(a.update(body=body, checksum=checksum(body)))
+    await train(b, 0.5)
+    await w.finish()
+    assert strategy.told[0][0].absence == "refused: not finite"
+
+
+async def test_an_update_beyond_the_goal_is_absent_for_the_strategy(world: MakeWorld) -> None:
+    strategy = ScriptedStrategy(summing(1))
+    w = await world(aggregator=FLOWER, strategy=strategy, goal=1)
+    a, b = await w.both()
+    for peer, modelled_s in ((a, 2.0), (b, 1.0)):
+        call = await peer.called()
+        await peer.send(peer.update(1.0, attempt=call.attempt, modelled_s=modelled_s))
+    await w.finish()
+    assert [strategy.told[0][index].absence for index in (0, 1)] == ["goal reached", ""]
 
 
 async def test_the_timeout_of_the_strategy_is_a_deadline(world: MakeWorld) -> None:

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from muster.common.errors import ConfigError, LedgerError
+from muster.common.exchange import Answer, Decision, Reason
 from muster.common.tensors import Vector
+from muster.server.rounds.round import Round
+from muster.server.rounds.rules import Rules
+from muster.server.rounds.strategy_rounds import replies_of
 from muster.server.strategy.frames import (
     LENGTHS,
     End,
@@ -138,3 +142,20 @@ def test_a_damaged_round_is_refused_by_its_name(
     path.write_bytes(data)
     with pytest.raises(LedgerError, match=r"000001\.replies is damaged"):
         history.read(1)
+
+
+def test_a_device_that_was_not_there_is_absent_with_the_reason() -> None:
+    round = Round(1, 0, Rules(lockstep=False))
+    round.select(["b", "c"])
+    round.answer(Answer(round.call("c"), Decision.ABORT, reason=Reason.DROP_OUT))
+    push = Push(MODEL, {2: b"", 0: b"", 1: b""}, None)
+    replies = replies_of(push, ["a", "b", "c"], round, [], 3)
+    reasons = ["not connected", "no answer", "abort: drop-out"]
+    assert [(i, reply.absence) for i, reply in replies.items()] == list(enumerate(reasons))
+
+
+def test_a_timeout_only_shortens_a_deadline() -> None:
+    rules = Rules(lockstep=True, deadline_s=60.0)
+    assert [rules.within(limit).deadline_s for limit in (5.0, 90.0, None)] == [5.0, 60.0, 60.0]
+    assert Rules(lockstep=True).within(5.0).deadline_s == 5.0
+    assert Rules(lockstep=True).within(None).deadline_s is None
