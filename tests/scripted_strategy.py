@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from muster.server.beside import Writer
-from muster.server.strategy.frames import LENGTHS, End, Push, frame_of, replies_in
+from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
 from muster.tasks.hosted import DeviceReply
 
 Replies = Mapping[int, DeviceReply]
-Decide = Callable[[Sequence[Replies]], Push | End]
+Decide = Callable[[Sequence[Replies]], Push | StrategyEnd]
 """Says what comes next, from the replies of all rounds so far."""
 
 
@@ -53,7 +53,7 @@ class ScriptedStrategy:
             if len(self._given) < LENGTHS.size + header + body:
                 return
             rest = self._given[LENGTHS.size :]
-            self.told.append(replies_in(frame_of(rest[:header], rest[header : header + body])))
+            self.told.append(replies_in(message_of(rest[:header], rest[header : header + body])))
             self._given = rest[header + body :]
             self._go_on()
 

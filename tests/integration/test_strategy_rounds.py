@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tests.scripted_strategy import Decide, Replies, ScriptedStrategy
 
 from muster.common.errors import RunFailed
-from muster.server.strategy.frames import End, Push
+from muster.server.strategy.pipe import Push, StrategyEnd
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum
 
@@ -45,9 +45,9 @@ def sums(told: Sequence[Replies]) -> Vector:
 def summing(rounds: int, told: dict[int, bytes] = BOTH, timeout_s: float | None = None) -> Decide:
     """A strategy that adds all updates up, for some rounds."""
 
-    def decide(replies: Sequence[Replies]) -> Push | End:
+    def decide(replies: Sequence[Replies]) -> Push | StrategyEnd:
         made = sums(replies)
-        return End(made) if len(replies) == rounds else Push(made, told, timeout_s)
+        return StrategyEnd(made) if len(replies) == rounds else Push(made, told, timeout_s)
 
     return decide
 
@@ -154,8 +154,8 @@ async def test_the_run_ends_with_the_strategy(world: MakeWorld) -> None:
 async def test_a_strategy_that_shows_no_last_model_leaves_the_newest_version(
     world: MakeWorld,
 ) -> None:
-    def decide(told: Sequence[Replies]) -> Push | End:
-        return End() if told else Push(model(0), BOTH, None)
+    def decide(told: Sequence[Replies]) -> Push | StrategyEnd:
+        return StrategyEnd() if told else Push(model(0), BOTH, None)
 
     w = await world(aggregator=FLOWER, strategy=ScriptedStrategy(decide))
     a, b = await w.both()
@@ -167,8 +167,8 @@ async def test_a_strategy_that_shows_no_last_model_leaves_the_newest_version(
 
 
 async def test_a_model_that_is_not_finite_ends_the_run_as_diverged(world: MakeWorld) -> None:
-    def decide(told: Sequence[Replies]) -> Push | End:
-        return End(model(np.nan)) if told else Push(model(0), BOTH, None)
+    def decide(told: Sequence[Replies]) -> Push | StrategyEnd:
+        return StrategyEnd(model(np.nan)) if told else Push(model(0), BOTH, None)
 
     w = await world(aggregator=FLOWER, strategy=ScriptedStrategy(decide))
     a, b = await w.both()
@@ -181,9 +181,9 @@ async def test_a_model_that_is_not_finite_ends_the_run_as_diverged(world: MakeWo
 async def test_a_round_in_which_nobody_counts_is_empty_unless_the_strategy_moves_the_model(
     world: MakeWorld,
 ) -> None:
-    def decide(told: Sequence[Replies]) -> Push | End:
+    def decide(told: Sequence[Replies]) -> Push | StrategyEnd:
         value = float(len(told) > 1)  # it moves the model after the second round alone
-        return End(model(value)) if len(told) == 3 else Push(model(value), {}, None)
+        return StrategyEnd(model(value)) if len(told) == 3 else Push(model(value), {}, None)
 
     w = await world(rounds=3, aggregator=FLOWER, strategy=ScriptedStrategy(decide))
     await w.both()
@@ -258,8 +258,8 @@ async def test_the_death_of_the_strategy_ends_the_run(
 
 
 async def test_an_app_that_fails_ends_the_run_with_its_message(world: MakeWorld) -> None:
-    def decide(told: Sequence[Replies]) -> Push | End:
-        return End(failure="task.app: it failed")
+    def decide(told: Sequence[Replies]) -> Push | StrategyEnd:
+        return StrategyEnd(failure="task.app: it failed")
 
     w = await world(aggregator=FLOWER, strategy=ScriptedStrategy(decide))
     assert w.running is not None

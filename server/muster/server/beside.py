@@ -5,11 +5,28 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from muster.common.exchange import Body
 from muster.common.processes import PARENT, child_command
 
 LONGEST_LINE = 64 * 2**20
 """The most bytes of one line of a process. A result of the evaluation has about 60 bytes for every
 device that is measured."""
+
+
+class Input(Protocol):
+    """Has what the server sends."""
+
+    def readline(self) -> bytes: ...
+
+    def read(self, nbytes: int, /) -> bytes: ...
+
+
+class Output(Protocol):
+    """Takes what the server gets."""
+
+    def write(self, data: Body, /) -> object: ...
+
+    def flush(self) -> None: ...
 
 
 class Writer(Protocol):

@@ -43,9 +43,9 @@ class Devices:
         self, model: Vector, instructions: Mapping[int, bytes], timeout_s: float | None
     ) -> Mapping[int, DeviceReply]:
         self.pushed.append((model.copy(), list(instructions), timeout_s))
-        return {index: self._reply(index, model, told) for index, told in instructions.items()}
+        return {index: self.reply(index, model, told) for index, told in instructions.items()}
 
-    def _reply(self, index: int, model: Vector, told: bytes) -> DeviceReply:
+    def reply(self, index: int, model: Vector, told: bytes) -> DeviceReply:
         if index in self.away:
             return DeviceReply(absence=self.away[index])
         round, kept = len(self.pushed), self.kept.get(index, b"")
@@ -332,12 +332,12 @@ def test_an_app_that_catches_a_refusal_fails_nevertheless(make_app: MakeApp) -> 
         Devices(make_app(main="\n".join(caught))).run()
 
 
-def test_a_report_that_cannot_be_read_is_an_error_reply(make_app: MakeApp) -> None:
+def test_a_report_that_cannot_be_read_is_an_errorreply(make_app: MakeApp) -> None:
     class Broken(Devices):
-        def _reply(self, index: int, model: Vector, told: bytes) -> DeviceReply:
-            reply = super()._reply(index, model, told)
-            report = b"no report" if index == 3 else reply.report
-            return DeviceReply(reply.delta, reply.examples, report)
+        def reply(self, index: int, model: Vector, told: bytes) -> DeviceReply:
+            found = super().reply(index, model, told)
+            report = b"no report" if index == 3 else found.report
+            return DeviceReply(found.delta, found.examples, report)
 
     devices = Broken(make_app())
     devices.run()

@@ -14,17 +14,17 @@ from muster.common.tensors import Vector
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.strategy_rounds import replies_of
-from muster.server.strategy.frames import (
+from muster.server.strategy.history import StrategyHistory
+from muster.server.strategy.pipe import (
     LENGTHS,
-    End,
-    Frame,
+    PipeMessage,
     Push,
-    frame_of,
+    StrategyEnd,
+    message_of,
     replies_in,
     replies_parts,
     said_in,
 )
-from muster.server.strategy.history import StrategyHistory
 from muster.server.strategy.process import ServerRounds
 from muster.tasks.hosted import DeviceReply
 
@@ -37,11 +37,11 @@ REPLIES = {
 }
 
 
-def read(data: bytes) -> Frame:
+def read(data: bytes) -> PipeMessage:
     header, body = LENGTHS.unpack_from(data)
     rest = data[LENGTHS.size :]
     assert len(rest) == header + body
-    return frame_of(rest[:header], rest[header:])
+    return message_of(rest[:header], rest[header:])
 
 
 def same(found: dict[int, DeviceReply]) -> None:
@@ -62,10 +62,10 @@ def test_a_push_arrives_as_it_was_sent() -> None:
     assert (found.instructions, found.timeout_s) == (PUSH.instructions, 12.5)
 
 
-@pytest.mark.parametrize("end", [End(MODEL), End(), End(failure="no")])
-def test_an_end_arrives_as_it_was_sent(end: End) -> None:
+@pytest.mark.parametrize("end", [StrategyEnd(MODEL), StrategyEnd(), StrategyEnd(failure="no")])
+def test_an_end_arrives_as_it_was_sent(end: StrategyEnd) -> None:
     found = said_in(read(b"".join(end.parts())))
-    assert isinstance(found, End)
+    assert isinstance(found, StrategyEnd)
     assert found.failure == end.failure
     assert (found.model is None) == (end.model is None)
     if found.model is not None:

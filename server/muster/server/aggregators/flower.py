@@ -7,7 +7,7 @@ from muster.server.aggregators.contract import Aggregator, Change
 from muster.server.aggregators.facts import Conditions
 
 
-class Flower(Aggregator):
+class FlowerStrategy(Aggregator):
     """The strategy of the scenario's Flower app makes every version, in a process of its own. It
     also decides which devices a round calls, and what they are told."""
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.common.exchange import Decision, Outcome
 from muster.server.rounds.round import Round
-from muster.server.strategy.frames import Push
+from muster.server.strategy.pipe import Push
 from muster.server.updates.round_updates import PendingUpdate
 from muster.tasks.hosted import DeviceReply
 

@@ -9,9 +9,16 @@ from muster.common.exchange import Body
 from muster.common.tensors import Vector
 from muster.server.beside import ProcessBeside, Writer
 from muster.server.config import ServerProcess
-from muster.server.strategy.frames import LENGTHS, End, Push, frame_of, replies_parts, said_in
 from muster.server.strategy.history import StrategyHistory
-from muster.server.strategy.process import Setup
+from muster.server.strategy.pipe import (
+    LENGTHS,
+    Push,
+    StrategyEnd,
+    message_of,
+    replies_parts,
+    said_in,
+)
+from muster.server.strategy.process import StrategySetup
 from muster.tasks.hosted import DeviceReply
 from muster.wire.bodies import chunks
 
@@ -19,11 +26,13 @@ Store = Callable[[Callable[[], None]], Awaitable[None]]
 """Calls a function that writes to the disk, again and again while the disk is full."""
 
 
-def setup_of_strategy(config: ServerProcess) -> Setup:
+def setup_of_strategy(config: ServerProcess) -> StrategySetup:
     """Return the setup of a server's strategy process."""
     members = config.population
     devices = [index for index, member in enumerate(members) if member.enrolled]
-    return Setup(task=config.task, population=len(members), seed=config.seed, devices=devices)
+    return StrategySetup(
+        task=config.task, population=len(members), seed=config.seed, devices=devices
+    )
 
 
 class StrategyDriver:
@@ -36,7 +45,9 @@ class StrategyDriver:
         history: stores the rounds of the strategy.
     """
 
-    def __init__(self, setup: Setup, process: ProcessBeside, history: StrategyHistory) -> None:
+    def __init__(
+        self, setup: StrategySetup, process: ProcessBeside, history: StrategyHistory
+    ) -> None:
         self.push: Push | None = None
         self._setup = setup
         self._process = process
@@ -108,14 +119,14 @@ class StrategyDriver:
         except OSError:
             raise await self._death() from None
 
-    async def _next(self) -> Push | End:
+    async def _next(self) -> Push | StrategyEnd:
         try:
             header, body = LENGTHS.unpack(await self._replies.readexactly(LENGTHS.size))
             parts = await self._replies.readexactly(header), await self._replies.readexactly(body)
         except (asyncio.IncompleteReadError, OSError):
             raise await self._death() from None
-        said = said_in(frame_of(*parts))
-        if isinstance(said, End) and said.failure:
+        said = said_in(message_of(*parts))
+        if isinstance(said, StrategyEnd) and said.failure:
             raise RunFailed(said.failure)
         return said
 

@@ -13,7 +13,7 @@ import xxhash
 
 from muster.common.errors import LedgerError
 from muster.common.files import remove_unfinished, write_atomic
-from muster.server.strategy.frames import LENGTHS, Push, frame_of, replies_in, replies_parts
+from muster.server.strategy.pipe import LENGTHS, Push, message_of, replies_in, replies_parts
 from muster.tasks.hosted import DeviceReply
 from muster.wire.bodies import body_view, checksum
 
@@ -62,7 +62,7 @@ class StrategyRound(NamedTuple):
 class StrategyHistory:
     """Writes a file for each round, before the transaction that commits the round.
 
-    A file is a message with replies (`frames`), after its XXH3-128. Its header also says what the
+    A file is a message with replies (`pipe`), after its XXH3-128. Its header also says what the
     strategy wanted of the round.
 
     Args:
@@ -113,10 +113,10 @@ class StrategyHistory:
                 f"be brought to where it was. Restore a copy of it, or start afresh"
             )
         start = LENGTHS.size + LENGTHS.unpack_from(data)[0]
-        frame = frame_of(data[LENGTHS.size : start], data[start:])
-        told = {int(index): bytes.fromhex(each) for index, each in frame.header["told"].items()}
-        facts = frame.header["model"], told, frame.header["timeout_s"]
-        return StrategyRound(*facts, replies_in(frame))
+        message = message_of(data[LENGTHS.size : start], data[start:])
+        told = {int(index): bytes.fromhex(each) for index, each in message.header["told"].items()}
+        facts = message.header["model"], told, message.header["timeout_s"]
+        return StrategyRound(*facts, replies_in(message))
 
 
 def file_name(round: int) -> str:

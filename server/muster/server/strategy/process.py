@@ -1,27 +1,26 @@
 """The process of a strategy: `python -m muster.server.strategy.process`, a child of the server.
 
-It reads from standard input a line of JSON (`Setup`), and then the replies of every round. It
-writes to standard output what the strategy wants of a round (`Push`), waits for the replies, and
-writes `End` when the strategy has ended. What the app prints goes to standard error.
+It reads from standard input a line of JSON (`StrategySetup`), and then the replies of every round.
+It writes to standard output what the strategy wants of a round (`Push`), waits for the replies, and
+writes `StrategyEnd` when the strategy has ended. What the app prints goes to standard error.
 """
 
 import os
 import sys
 from collections.abc import Mapping
-from typing import Protocol
 
 from pydantic import Field
 
 from muster.common.config import Section
 from muster.common.errors import ConfigError
-from muster.common.exchange import Body
 from muster.common.tensors import Vector
-from muster.server.strategy.frames import LENGTHS, End, Push, frame_of, replies_in
+from muster.server.beside import Input, Output
+from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
 from muster.tasks.hosted import DeviceReply, HostedTask
 from muster.tasks.tasks import read_task
 
 
-class Setup(Section):
+class StrategySetup(Section):
     """The configuration of the process, with which it opens the task as devices do."""
 
     task: str
@@ -32,22 +31,6 @@ class Setup(Section):
 
     devices: list[int] = Field(default=[])
     """Indices of the devices that may train."""
-
-
-class Input(Protocol):
-    """Has what the server sends."""
-
-    def readline(self) -> bytes: ...
-
-    def read(self, nbytes: int, /) -> bytes: ...
-
-
-class Output(Protocol):
-    """Takes what the server gets."""
-
-    def write(self, data: Body, /) -> object: ...
-
-    def flush(self) -> None: ...
 
 
 class ServerRounds:
@@ -67,9 +50,9 @@ class ServerRounds:
         """
         self.say(Push(model, instructions, timeout_s))
         header, body = LENGTHS.unpack(self._read(LENGTHS.size))
-        return replies_in(frame_of(self._read(header), self._read(body)))
+        return replies_in(message_of(self._read(header), self._read(body)))
 
-    def say(self, said: Push | End) -> None:
+    def say(self, said: Push | StrategyEnd) -> None:
         for part in said.parts():
             self._pushes.write(part)
         self._pushes.flush()
@@ -85,14 +68,14 @@ def main(replies: Input, pushes: Output) -> None:
     """Run the strategy, once."""
     if not (line := replies.readline()).endswith(b"\n"):
         return
-    setup, rounds = Setup.from_json(line), ServerRounds(replies, pushes)
+    setup, rounds = StrategySetup.from_json(line), ServerRounds(replies, pushes)
     try:
         task = read_task(setup.task).open(setup.population, setup.seed)
         if not isinstance(task, HostedTask):
             raise ConfigError("task: it has no strategy")
-        rounds.say(End(task.run_strategy(rounds, setup.devices)))
+        rounds.say(StrategyEnd(task.run_strategy(rounds, setup.devices)))
     except ConfigError as error:
-        rounds.say(End(failure=str(error)))
+        rounds.say(StrategyEnd(failure=str(error)))
 
 
 if __name__ == "__main__":

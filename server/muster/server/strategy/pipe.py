@@ -22,7 +22,7 @@ LENGTHS = struct.Struct("<QQ")
 """A message begins with the lengths of its header and of its body."""
 
 
-class Frame(NamedTuple):
+class PipeMessage(NamedTuple):
     """A message that was read."""
 
     header: Mapping[str, Any]
@@ -49,14 +49,14 @@ class Push:
         return parts(header, [body_view(self.model)])
 
     @classmethod
-    def of(cls, frame: Frame) -> "Push":
-        told = frame.header["push"]
+    def of(cls, message: PipeMessage) -> "Push":
+        told = message.header["push"]
         instructions = {index: _bytes(each) for index, each in told["instructions"]}
-        return cls(_vector(frame.body), instructions, told["timeout_s"])
+        return cls(_vector(message.body), instructions, told["timeout_s"])
 
 
 @dataclass(frozen=True)
-class End:
+class StrategyEnd:
     """The end of a strategy.
 
     Attributes:
@@ -72,14 +72,14 @@ class End:
         return parts({"end": {"failure": self.failure}}, bodies)
 
     @classmethod
-    def of(cls, frame: Frame) -> "End":
-        model = _vector(frame.body) if frame.body else None
-        return cls(model, frame.header["end"]["failure"])
+    def of(cls, message: PipeMessage) -> "StrategyEnd":
+        model = _vector(message.body) if message.body else None
+        return cls(model, message.header["end"]["failure"])
 
 
-def said_in(frame: Frame) -> Push | End:
+def said_in(message: PipeMessage) -> Push | StrategyEnd:
     """Return what the process of a strategy has said."""
-    return Push.of(frame) if "push" in frame.header else End.of(frame)
+    return Push.of(message) if "push" in message.header else StrategyEnd.of(message)
 
 
 def replies_parts(replies: Mapping[int, DeviceReply], **more: Any) -> list[Body]:
@@ -96,11 +96,11 @@ def replies_parts(replies: Mapping[int, DeviceReply], **more: Any) -> list[Body]
     return parts({"replies": facts, **more}, deltas)
 
 
-def replies_in(frame: Frame) -> dict[int, DeviceReply]:
+def replies_in(message: PipeMessage) -> dict[int, DeviceReply]:
     """Return the replies of devices, by their index in the population."""
-    facts = frame.header["replies"]
+    facts = message.header["replies"]
     count = sum(1 for *_, has_update in facts if has_update)
-    deltas = iter(_vector(frame.body).reshape(count, -1) if count else ())
+    deltas = iter(_vector(message.body).reshape(count, -1) if count else ())
     return {
         index: DeviceReply(next(deltas) if has_update else None, examples, _bytes(report), absence)
         for index, examples, report, absence, has_update in facts
@@ -113,9 +113,9 @@ def parts(header: Mapping[str, Any], bodies: Sequence[Body]) -> list[Body]:
     return [LENGTHS.pack(len(text), sum(map(len, bodies))), text, *bodies]
 
 
-def frame_of(header: bytes, body: bytes) -> Frame:
+def message_of(header: bytes, body: bytes) -> PipeMessage:
     """Return a message of which both parts were read."""
-    return Frame(json.loads(header), body)
+    return PipeMessage(json.loads(header), body)
 
 
 def _vector(body: bytes) -> Vector:
