@@ -68,7 +68,7 @@ class StrategyDriver:
             model: the newest version.
 
         Raises:
-            LedgerError: a stored round is missing.
+            LedgerError: a stored round is missing or damaged.
             RunFailed: the process died, the app cannot be hosted, or the strategy does something
                 else than before.
         """
