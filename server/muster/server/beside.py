@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from muster.common.exchange import Body
 from muster.common.processes import PARENT, child_command
@@ -103,3 +104,12 @@ class SpawnedProcess:
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
+
+
+def results_pipe() -> BinaryIO:
+    """Return the standard output of this process, the pipe to the server. What is printed from now
+    on goes to standard error, because the code of an app may print."""
+    sys.stdout.flush()
+    pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return pipe

@@ -25,7 +25,7 @@ from muster.common.config import Section
 from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import MusterError
 from muster.common.tensors import WIRE
-from muster.server.beside import Input, Output
+from muster.server.beside import Input, Output, results_pipe
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.server.evaluation.port import EvaluationPort
 from muster.tasks.tasks import read_task
@@ -159,4 +159,4 @@ if __name__ == "__main__":
             log.error("%s", error)
             sys.exit(1)
     else:
-        main(sys.stdin.buffer, sys.stdout.buffer)
+        main(sys.stdin.buffer, results_pipe())

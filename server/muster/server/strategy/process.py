@@ -5,7 +5,6 @@ It writes to standard output what the strategy wants of a round (`Push`), waits 
 writes `StrategyEnd` when the strategy has ended. What the app prints goes to standard error.
 """
 
-import os
 import sys
 from collections.abc import Mapping
 
@@ -14,7 +13,7 @@ from pydantic import Field
 from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
-from muster.server.beside import Input, Output
+from muster.server.beside import Input, Output, results_pipe
 from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
 from muster.tasks.hosted import DeviceReply, HostedTask
 from muster.tasks.tasks import read_task
@@ -79,6 +78,4 @@ def main(replies: Input, pushes: Output) -> None:
 
 
 if __name__ == "__main__":
-    said = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    main(sys.stdin.buffer, said)
+    main(sys.stdin.buffer, results_pipe())
