@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from generation.markdown import table
+from muster.common.bounds import INSTRUCTION_BYTES
 from muster.server.rpc import limits as call_limits
 from muster.wire import (
     CHUNK_BYTES,
@@ -104,6 +105,11 @@ def limits() -> list[str]:
             "a chunk of a download, at least",
             _bytes(LEAST_CHUNK_BYTES),
             "`muster.wire.LEAST_CHUNK_BYTES`",
+        ),
+        (
+            "an instruction of a strategy, a report of an app, at most",
+            _bytes(INSTRUCTION_BYTES),
+            "`muster.common.bounds.INSTRUCTION_BYTES`",
         ),
         (
             "a length in bytes, an offset of Fetch, a number of examples, at most",

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import grpc
 import numpy as np
 import pytest
+from tests.scripted_strategy import ScriptedStrategy
 
 from muster.common.clock import Clock, WallClock
 from muster.common.credentials import Credentials, CredentialsSource, GivenCredentials
@@ -39,6 +40,8 @@ from muster.server.rpc.limits import CallLimits
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.revocations import Revocations
 from muster.server.rpc.service import FleetService
+from muster.server.strategy.driver import StrategyDriver, setup_of_strategy
+from muster.server.strategy.history import StrategyHistory
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
@@ -231,6 +234,7 @@ async def make_world(
     time: Clock | None = None,
     masks: Mapping[str, GroupMask] | None = None,
     credentials: Credentials | CredentialsSource | None = None,
+    strategy: ScriptedStrategy | None = None,
     **server: Any,
 ) -> World:
     """Make a server for some clients, with a round under way. Keyword arguments that are not listed
@@ -241,6 +245,7 @@ async def make_world(
         clients: the names of the clients, one letter each.
         time: the server's clock.
         masks: the masks of the group g. Its hidden units are the two halves of the model.
+        strategy: makes the versions; None: a rule does.
     """
     time = time or WallClock()
     schema = schema_of({"w": (parameters,)})
@@ -277,7 +282,11 @@ async def make_world(
         async with found.happened:
             found.happened.notify_all()
 
-    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, time, tell)
+    driver = None
+    if strategy is not None:
+        history = StrategyHistory(folder / "strategy")
+        driver = StrategyDriver(setup_of_strategy(config), strategy, history)
+    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, time, tell, driver)
     coordinator.load(np.zeros(parameters, np.float32))
     grpc_server = grpc.aio.server(options=server_options())
     known = credentials or made_credentials("server", [FLEET, OPERATOR], clients)

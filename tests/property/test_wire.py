@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from muster.client.networks import NETWORKS
+from muster.common.bounds import INSTRUCTION_BYTES
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
     LARGEST_UTILITY,
@@ -73,6 +74,7 @@ UPDATES = st.builds(
     slot_wait_s=SECONDS,
     steps=LARGE,
     initial_loss=st.none() | st.floats(allow_nan=False),
+    report=st.binary(max_size=100),
 )
 RECEIPTS = st.builds(
     Receipt,
@@ -94,6 +96,7 @@ CALLS = st.builds(
     NUMBERS,
     st.none() | SHARES,
     st.booleans(),
+    st.binary(max_size=100),
 )
 UTILITIES = st.floats(-LARGEST_UTILITY, LARGEST_UTILITY)
 CURVATURES = st.floats(0, LARGEST_UTILITY, exclude_min=True)
@@ -370,6 +373,22 @@ def test_sums_over_the_largest_numbers_fit_into_an_integer_of_the_ledger() -> No
 def test_a_checksum_of_another_length_is_refused(length: int) -> None:
     with pytest.raises(RemoteProtocolError, match=f"a checksum of {length} bytes; expected 16"):
         messages.decode_update(pb.Update(checksum=bytes(length)))
+
+
+def test_a_report_or_an_instruction_that_is_too_long_is_refused() -> None:
+    update = pb.Update.FromString(UPDATE.SerializeToString())
+    call = pb.Call(client="a", round=1, attempt=1)
+    long = bytes(INSTRUCTION_BYTES)
+    for wire, field in ((update, "report"), (call, "instruction")):
+        setattr(wire, field, long)
+    assert messages.decode_update(update).report == long
+    update.report += b"!"
+    call.instruction += b"!"
+    with pytest.raises(RemoteProtocolError, match="report has 32769 bytes; expected at most 32768"):
+        messages.decode_update(update)
+    message = pb.ServerMessage(calls=[call]).SerializeToString()
+    with pytest.raises(RemoteProtocolError, match="instruction has 32769 bytes"):
+        messages.decode_to_device(message)
 
 
 @pytest.mark.parametrize(

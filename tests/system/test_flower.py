@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 
 from muster.client.memory import Memory
 from muster.common import seeds
-from muster.emulator import Run, run
+from muster.common.errors import RunFailed
+from muster.emulator import Run, resume, run
 from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.scenario.reading import read_scenario
 
@@ -19,12 +20,14 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'muster[flower]'")
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 EXAMPLE = Path(__file__).parents[2] / "examples/flower/digits.toml"
+STRATEGY = EXAMPLE.with_name("strategy.toml")
 
 KILLS = 4
 
 
 class Killer:
-    """Kills a process of a part of the run with SIGKILL at every third committed round."""
+    """Kills a process of a part of the run, or of a name, with SIGKILL at every third committed
+    round."""
 
     def __init__(self, folder: Path, part: str) -> None:
         self._folder, self._part = folder, part
@@ -34,7 +37,9 @@ class Killer:
     def show(self, event: dict[str, Any]) -> None:
         if event["event"] != "round_committed" or event["round"] % 3 or not self.left:
             return
-        victims = [each for each in run_processes(self._folder) if each.part == self._part]
+        victims = [
+            each for each in run_processes(self._folder) if self._part in (each.part, each.name)
+        ]
         if victims and kill_process(victims[self._draws.integers(len(victims))], self._folder):
             self.left -= 1
 
@@ -72,6 +77,43 @@ def test_kills_change_neither_the_model_nor_the_state_of_the_apps_contexts(
             for each in (done, undisturbed)
         ]
         assert states[0] == states[1] != b""
+
+
+@pytest.fixture(scope="module")
+def with_strategy(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("strategy") / "run"
+    return run(read_scenario(STRATEGY), out=folder, report=False)
+
+
+def test_the_strategy_of_the_app_makes_the_versions(with_strategy: Run) -> None:
+    assert with_strategy.summary["final"]["accuracy"] > 0.8
+    log = (with_strategy.folder / "logs/strategy.log").read_text()
+    assert "Starting FedAvg strategy" in log
+    assert 0 < with_strategy.summary["participation_rate"] < 1
+
+
+@pytest.mark.parametrize("part", ["device", "server"])
+def test_kills_change_no_version_that_a_strategy_makes(
+    with_strategy: Run, tmp_path: Path, part: str
+) -> None:
+    folder = tmp_path / "killed"
+    killer = Killer(folder, part)
+    scenario = read_scenario(STRATEGY, [("launch.restarts", KILLS)])
+    done = run(scenario, out=folder, show=killer.show, show_every_s=0.005, report=False)
+    assert killer.left == 0, "the run was over before the killer was done"
+    assert done.summary["model_sha256"] == with_strategy.summary["model_sha256"]
+
+
+def test_a_run_whose_strategy_was_killed_goes_on_where_it_was(
+    with_strategy: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "killed"
+    killer = Killer(folder, "strategy")
+    with pytest.raises(RunFailed, match="process of the strategy ended"):
+        run(read_scenario(STRATEGY), out=folder, show=killer.show, report=False)
+    assert killer.left == KILLS - 1
+    done = resume(folder, report=False)
+    assert done.summary["model_sha256"] == with_strategy.summary["model_sha256"]
 
 
 def test_devices_of_one_process_train_as_they_would_alone(undisturbed: Run, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import pytest
 
+from muster.common.bounds import INSTRUCTION_BYTES
 from muster.common.errors import Unauthenticated
 from muster.common.exchange import (
     Call,
@@ -41,6 +42,21 @@ async def test_what_is_too_much_for_a_message_goes_into_several() -> None:
     assert sum(len(message.receipts) for message in sent) == 1500
     assert all(message.model == b"model" for message in sent)
     assert [message.goodbye for message in sent] == [None, None, "stopped"]
+
+
+async def test_calls_with_long_instructions_go_into_more_messages() -> None:
+    fleet = make_fleet(40)
+    pack = fleet.enroll(identities(*fleet.devices), FINGERPRINT)
+    outbox = fleet.attend(pack, now=0.0)
+    told = [bytes(INSTRUCTION_BYTES), *[b"short"] * 39]
+    calls = [
+        Call(Key(client, 1, 1), 0, 0.0, b"", instruction=each)
+        for client, each in zip(fleet.devices, told, strict=True)
+    ]
+    assert pack.send(Commit(0, 0), calls, b"model") == 3 * len(b"model")
+    sent = [message for message in messages(outbox) if message is not None]
+    assert [len(message.calls) for message in sent] == [16, 16, 8]
+    assert [call for message in sent for call in message.calls] == calls
 
 
 async def test_a_device_that_enrolls_again_ends_the_session_it_had() -> None:

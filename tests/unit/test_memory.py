@@ -64,7 +64,9 @@ def test_it_remembers_the_steps_and_the_loss_before_them(
 ) -> None:
     record = held(1)
     assert record.update is not None
-    stated = record._replace(update=record.update._replace(steps=2**40, initial_loss=loss))
+    stated = record._replace(
+        update=record.update._replace(steps=2**40, initial_loss=loss, report=b"a report")
+    )
     Memory(tmp_path).hold(stated)
     assert Memory(tmp_path).held == (stated,)
 

@@ -20,6 +20,7 @@ def train_hosted(
     index: int,
     round: int,
     kept: bytes,
+    instruction: bytes = b"",
 ) -> tuple[Trained, bytes]:
     """Train from the received parameters; return the result and what the device keeps.
 
@@ -28,9 +29,11 @@ def train_hosted(
         settings: of which `clip_update` and `update_noise` hold; the app decides the rest.
         index: the client's index in the population.
         kept: what the device kept of its last training; empty before the first.
+        instruction: what the strategy of the app tells the device; empty if it does not run.
     """
-    update = task.train(index, client, received, seed, round, kept)
+    update = task.train(index, client, received, seed, round, kept, instruction)
     delta = np.subtract(update.trained, received, dtype=np.float32)
     if settings.clip_update is not None:
         delta = clipped_with_noise(delta, settings, stream(seed, "privacy", client, round))
-    return Trained(delta, update.examples, update.loss, train_steps=0), update.kept
+    trained = Trained(delta, update.examples, update.loss, train_steps=0, report=update.report)
+    return trained, update.kept

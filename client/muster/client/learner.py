@@ -137,6 +137,7 @@ class Learner:
                 index=self._index,
                 round=round,
                 kept=own,
+                instruction=call.instruction,
             )
         else:
             trained = train(
@@ -179,6 +180,7 @@ class Learner:
             fetched_at=download.at,
             steps=trained.train_steps,
             initial_loss=trained.initial_loss,
+            report=trained.report,
         )
         after = State(before.trained + 1, residual, life, kept, own)
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))

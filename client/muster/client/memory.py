@@ -27,7 +27,7 @@ from muster.wire.bodies import checksum as body_checksum
 _CHECKSUM = struct.Struct("<8s")
 """A record begins with the XXH3-64 of everything up to the body. The body's checksum is a fact."""
 
-_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 10I")
+_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 11I")
 """The fixed-size fields of a record, the facts:
 
 - number of the record, round, checksum of the model;
@@ -35,7 +35,8 @@ _FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 10I")
 - of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss,
   steps, and loss before training (NaN: not measured);
 - lengths of the parts that follow: client, lives before and after, residuals before and after,
-  control variates before and after, what else the device keeps before and after, and body.
+  control variates before and after, what else the device keeps before and after, report of the
+  update, and body.
 """
 
 BODY_BYTES = 1 << 20
@@ -211,11 +212,11 @@ class Memory:
         """The bytes of a record, in two parts: everything up to the body, and the body."""
         round, model, before, after, update, _ = held
         body = self._lasting(held).body
-        (client, _, attempt), *sent, initial_loss = update or _NO_UPDATE
+        (client, _, attempt), *sent, initial_loss, report = update or _NO_UPDATE
         sent.append(math.nan if initial_loss is None else initial_loss)
         pieces = client.encode(), *map(_packed, (before.life, after.life))
         pieces += before.residual, after.residual, before.control, after.control
-        pieces += before.own, after.own
+        pieces += before.own, after.own, report
         lengths = *map(len, pieces), len(body)
         trained = before.trained, after.trained
         facts = _FACTS.pack(number, round, model, *trained, attempt, *sent, *lengths)
@@ -264,13 +265,13 @@ class Memory:
             return 0, None
         (checksum,) = _CHECKSUM.unpack_from(record)
         number, round, model, *facts = _FACTS.unpack_from(record, _CHECKSUM.size)
-        trained, sent, lengths = facts[:2], facts[2:-10], facts[-10:]
+        trained, sent, lengths = facts[:2], facts[2:-11], facts[-11:]
         ends = list(accumulate(lengths, initial=_CHECKSUM.size + _FACTS.size))
         *_, begins, end = ends
         checked = record[_CHECKSUM.size : begins]
         if len(record) < end or xxhash.xxh3_64_digest(checked) != checksum:
             return 0, None
-        client, *parts, body = (record[start:stop] for start, stop in pairwise(ends))
+        client, *parts, report, body = (record[start:stop] for start, stop in pairwise(ends))
         lives, residuals, controls, owns = parts[:2], parts[2:4], parts[4:6], parts[6:]
         before, after = (
             State(count, residual, _unpacked(life), control, own)
@@ -279,7 +280,7 @@ class Memory:
             )
         )
         attempt, examples, *rest, initial_loss = sent
-        rest.append(None if math.isnan(initial_loss) else initial_loss)
+        rest += None if math.isnan(initial_loss) else initial_loss, report
         update = Update(Key(client.decode(), round, attempt), examples, *rest) if examples else None
         if body and (update is None or body_checksum(body) != update.checksum):
             body = b""  # the states are whole; the device trains again, to the same bits

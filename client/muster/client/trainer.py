@@ -31,6 +31,7 @@ class Trained:
         train_steps: number of local steps taken.
         initial_loss: loss of the received model over all examples, with the task's ridge; None if
             the settings do not ask for it.
+        report: what the app of a hosted task reports to its strategy; empty without one.
     """
 
     delta: Vector
@@ -38,6 +39,7 @@ class Trained:
     loss: float
     train_steps: int
     initial_loss: float | None = None
+    report: bytes = b""
 
 
 class Trainer(Plugin):

@@ -90,7 +90,8 @@ class Worker:
                         await batch.attendance.answer([(said[0], damaged)])
                     again += self._sent_again(call, choice, said[0])
                 together.append(said)
-                size += len(said[1]) + _ENVELOPE_BYTES
+                report = said[0].update.report if said[0].update else b""
+                size += len(said[1]) + len(report) + _ENVELOPE_BYTES
             full = together and size + size // len(together) > CHUNK_BYTES
             if together and (full or number == len(batch.calls)):
                 await batch.attendance.answer(together)

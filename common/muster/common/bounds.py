@@ -59,6 +59,10 @@ Width = Annotated[int, Field(ge=1, le=100_000)]
 PARAMETERS = 2**28
 """Most parameters of a model: 1 GiB as float32, and 6 GiB in a server that adds up updates."""
 
+INSTRUCTION_BYTES = 1 << 15
+"""Most bytes of what a strategy tells a device, and of what an app reports to it. They travel in
+messages that hold many of them."""
+
 Depth = Annotated[int, Field(ge=1, le=32)]
 """A number of layers or blocks on top of one another."""
 

@@ -94,6 +94,7 @@ class Call(NamedTuple):
         weight: the device's weight in the base version; None: the aggregator announces none.
         retains_model: whether the device's part in the base version is the model that it has sent
             last, not the version before plus its last update.
+        instruction: what the strategy of an app tells the device; empty if no strategy runs.
     """
 
     key: Key
@@ -105,6 +106,7 @@ class Call(NamedTuple):
     counted_round: int = 0
     weight: float | None = None
     retains_model: bool = False
+    instruction: bytes = b""
 
 
 class Update(NamedTuple):
@@ -124,6 +126,7 @@ class Update(NamedTuple):
         steps: number of local steps behind it.
         initial_loss: loss of the received model over all examples of the device, before training;
             None if the device was not asked to measure it.
+        report: what an app reports beside the update; empty without an instruction.
     """
 
     key: Key
@@ -139,6 +142,7 @@ class Update(NamedTuple):
     slot_wait_s: float = 0.0
     steps: int = 0
     initial_loss: float | None = None
+    report: bytes = b""
 
 
 class DeviceState(NamedTuple):

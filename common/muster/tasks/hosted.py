@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from muster.common.errors import ConfigError
 from muster.tasks.task import Examples, OpenTask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from torch import Tensor, nn
 
     from muster.common.tensors import Vector
@@ -27,12 +29,48 @@ class HostedUpdate:
         examples: number of examples that the app reports; > 0.
         loss: the training loss that the app reports; nan if it reports none.
         kept: what the device keeps for its next training. It is part of the device's durable state.
+        report: what the app reports beside the update, for its strategy; empty without an
+            instruction.
     """
 
     trained: Vector
     examples: int
     loss: float
     kept: bytes
+    report: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReply:
+    """The reply of a device to an instruction of a strategy.
+
+    Attributes:
+        delta: trained − received parameters, float32, shape (parameters,); None if there is no
+            update that counts.
+        examples: number of examples that the device states; 0 without an update.
+        report: see `HostedUpdate.report`.
+        absence: why there is no update; empty if there is one.
+    """
+
+    delta: Vector | None = None
+    examples: int = 0
+    report: bytes = b""
+    absence: str = ""
+
+
+class StrategyRounds(Protocol):
+    """The rounds of a run, as the strategy of an app uses them."""
+
+    def train(
+        self, model: Vector, instructions: Mapping[int, bytes], timeout_s: float | None
+    ) -> Mapping[int, DeviceReply]:
+        """Let devices train in a round; return the reply of each.
+
+        Args:
+            model: from which they train, float32, shape (parameters,).
+            instructions: what each device is told, by its index in the population.
+            timeout_s: seconds after which the strategy no longer waits; None: no limit.
+        """
 
 
 class HostedTask(OpenTask):
@@ -41,7 +79,14 @@ class HostedTask(OpenTask):
 
     @abstractmethod
     def train(
-        self, index: int, client: str, received: Vector, seed: int, round: int, kept: bytes
+        self,
+        index: int,
+        client: str,
+        received: Vector,
+        seed: int,
+        round: int,
+        kept: bytes,
+        instruction: bytes = b"",
     ) -> HostedUpdate:
         """Train the client at `index` of the population for a call.
 
@@ -52,10 +97,25 @@ class HostedTask(OpenTask):
             seed: the scenario's.
             round: the round of the call.
             kept: what the device kept of its last training; empty before the first.
+            instruction: what the strategy of the app tells the device; empty if it does not run.
 
         Raises:
             ConfigError: the app failed, or did not return a model that fits.
         """
+
+    def run_strategy(self, rounds: StrategyRounds, devices: Sequence[int]) -> Vector | None:
+        """Run the strategy of the app over the rounds of the fleet; return its last model.
+
+        With the same replies it does the same again. None if the strategy does not say which model
+        its last round has made.
+
+        Args:
+            devices: the indices of the devices that may be called.
+
+        Raises:
+            ConfigError: the app has no strategy, or it failed.
+        """
+        raise ConfigError("task: the app has no strategy; take an aggregator of muster")
 
     def warm(self) -> None:
         """Import what the first training would import, before devices are forked."""

@@ -572,6 +572,7 @@ class Call(_message.Message):
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     RETAINS_MODEL_FIELD_NUMBER: _builtins.int
+    INSTRUCTION_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -600,6 +601,10 @@ class Call(_message.Message):
     """With a weight: whether the device's part in the base version is the model that it has sent last,
     not the version before plus its last update.
     """
+    instruction: _builtins.bytes
+    """What the strategy of an app tells the device, at most INSTRUCTION_BYTES of muster.common.bounds.
+    Only the app's code on both ends reads it. Empty: no strategy runs.
+    """
     def __init__(
         self,
         *,
@@ -614,10 +619,11 @@ class Call(_message.Message):
         counted_round: _builtins.int = ...,
         weight: _builtins.float | None = ...,
         retains_model: _builtins.bool = ...,
+        instruction: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "counted_round", b"counted_round", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "retains_model", b"retains_model", "round", b"round", "step", b"step", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "counted_round", b"counted_round", "deadline_s", b"deadline_s", "instruction", b"instruction", "model_checksum", b"model_checksum", "retains_model", b"retains_model", "round", b"round", "step", b"step", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
     _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
@@ -985,6 +991,7 @@ class Update(_message.Message):
     SLOT_WAIT_S_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     INITIAL_LOSS_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -1015,6 +1022,10 @@ class Update(_message.Message):
     """Loss of the received model over all training examples of the device, before training; absent if
     the device was not asked to measure it.
     """
+    report: _builtins.bytes
+    """What the code of an app reports beside the update to the strategy whose instruction it followed,
+    at most INSTRUCTION_BYTES of muster.common.bounds. Empty without an instruction.
+    """
     def __init__(
         self,
         *,
@@ -1033,10 +1044,11 @@ class Update(_message.Message):
         slot_wait_s: _builtins.float = ...,
         steps: _builtins.int = ...,
         initial_loss: _builtins.float | None = ...,
+        report: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "initial_loss", b"initial_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "initial_loss", b"initial_loss", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "slot_wait_s", b"slot_wait_s", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "initial_loss", b"initial_loss", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "report", b"report", "round", b"round", "slot_wait_s", b"slot_wait_s", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__initial_loss: _TypeAlias = _typing.Literal["initial_loss"]  # noqa: Y015
     _WhichOneofArgType__initial_loss: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss"]  # noqa: Y015

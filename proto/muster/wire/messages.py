@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from muster.common.bounds import INSTRUCTION_BYTES
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
     Answer,
@@ -101,6 +102,14 @@ def _bounded(value: int, field: str, most: int = LARGEST) -> int:
     return value
 
 
+def _short(text: bytes, field: str) -> bytes:
+    if len(text) > INSTRUCTION_BYTES:
+        raise RemoteProtocolError(
+            f"{field} has {len(text)} bytes; expected at most {INSTRUCTION_BYTES}"
+        )
+    return text
+
+
 def _covariates(values: Sequence[float], field: str) -> Sequence[float]:
     if not all(abs(value) <= _LARGEST_COVARIATE for value in values):  # a NaN compares as false
         raise RemoteProtocolError(
@@ -156,6 +165,7 @@ def _fill_call(out: pb.Call, call: Call) -> None:
     if call.weight is not None:
         out.weight = call.weight
     out.retains_model = call.retains_model
+    out.instruction = call.instruction
 
 
 def decode_to_device(data: bytes) -> ToDevice:
@@ -185,6 +195,7 @@ def _decode_call(call: pb.Call) -> Call:
         call.counted_round,
         _decode_weight(call.weight) if call.HasField("weight") else None,
         call.retains_model,
+        _short(call.instruction, "instruction"),
     )
 
 
@@ -451,6 +462,7 @@ def _fill_update(out: pb.Update, update: Update) -> None:
     out.steps = update.steps
     if update.initial_loss is not None:
         out.initial_loss = update.initial_loss
+    out.report = update.report
 
 
 def decode_update(update: pb.Update) -> Update:
@@ -468,6 +480,7 @@ def decode_update(update: pb.Update) -> Update:
         update.slot_wait_s,
         update.steps,
         update.initial_loss if update.HasField("initial_loss") else None,
+        _short(update.report, "report"),
     )
     seconds = _seconds_of(decoded)
     # One comparison for all of them. If one is NaN, the sum is NaN too.

@@ -19,12 +19,9 @@ from muster.common.clock import Clock, WallClock
 from muster.common.credentials import CredentialsFile
 from muster.common.errors import MusterError, reason_of
 from muster.common.processes import rarely_collect, use_batch_scheduling
+from muster.server.beside import ProcessBeside, SpawnedProcess
 from muster.server.config import ServerProcess
-from muster.server.evaluation.evaluator import (
-    EvaluationProcess,
-    RemoteEvaluation,
-    SpawnedEvaluation,
-)
+from muster.server.evaluation.evaluator import RemoteEvaluation
 from muster.server.program import ServerEnvironment, serve
 from muster.wire.transport import GrpcTransport
 
@@ -36,18 +33,23 @@ def on_this_machine() -> ServerEnvironment:
     clock = WallClock()
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ServerEnvironment(
-        clock, GrpcTransport, sqlite3.connect, _evaluation(clock), _stop_on_signal, descriptors
-    )
+        clock, GrpcTransport, sqlite3.connect, _evaluation(clock), _stop_on_signal, descriptors,
+        _strategy,
+    )  # fmt: skip
 
 
-def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], EvaluationProcess]:
-    def choose(config: ServerProcess, folder: Path) -> EvaluationProcess:
+def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], ProcessBeside]:
+    def choose(config: ServerProcess, folder: Path) -> ProcessBeside:
         if config.evaluation is not None:
             credentials = CredentialsFile(folder / config.credentials).current()
             return RemoteEvaluation(config.evaluation, credentials, clock)
-        return SpawnedEvaluation(folder / "logs/evaluation.log")
+        return SpawnedProcess("muster.server.evaluation.process", folder / "logs/evaluation.log")
 
     return choose
+
+
+def _strategy(folder: Path) -> ProcessBeside:
+    return SpawnedProcess("muster.server.strategy.process", folder / "logs/strategy.log")
 
 
 def _stop_on_signal(stop: Callable[[], None]) -> None:

@@ -25,6 +25,9 @@ _MESSAGE_ITEMS = 1000
 """The most calls, and the most receipts, in one message. With a small model, such a message stays
 well below the largest size of a message."""
 
+_INSTRUCTION_BYTES = 512 << 10
+"""The most bytes of the instructions in one message: half of what a message holds."""
+
 Outbox = asyncio.Queue[ToDevice | None]
 """The queue of messages to a stream; None ends the stream."""
 
@@ -136,9 +139,10 @@ class ConnectedPack:
             return 0
         new_commit = committed if committed != self.sent_commit else None
         receipts, self.receipts, self.sent_commit = self.receipts, [], committed
-        starts = range(0, max(len(calls), len(receipts), 1), _MESSAGE_ITEMS)
+        items = _items_of_a_message(calls)
+        starts = range(0, max(len(calls), len(receipts), 1), items)
         for start in starts:
-            part = slice(start, start + _MESSAGE_ITEMS)
+            part = slice(start, start + items)
             message = ToDevice(
                 receipts=receipts[part],
                 committed=new_commit,
@@ -148,7 +152,13 @@ class ConnectedPack:
                 scenario_s=scenario_s,
             )
             self.outbox.put_nowait(message)
-        return 0 if model is None else len(model) * -(-len(calls) // _MESSAGE_ITEMS)
+        return 0 if model is None else len(model) * -(-len(calls) // items)
+
+
+def _items_of_a_message(calls: Sequence[Call]) -> int:
+    """The most calls in a message: fewer if they have long instructions."""
+    longest = max((len(call.instruction) for call in calls), default=0)
+    return min(_MESSAGE_ITEMS, _INSTRUCTION_BYTES // max(longest, 1))
 
 
 class Fleet:

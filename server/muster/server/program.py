@@ -26,8 +26,9 @@ from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Connect, Ledger
 from muster.server.account.rows import MemberRow
 from muster.server.account.store import Store
+from muster.server.beside import ProcessBeside
 from muster.server.config import ServerProcess
-from muster.server.evaluation.evaluator import EvaluationProcess, Evaluator
+from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import setup_of
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.metrics.opening import metrics_of, open_port
@@ -39,6 +40,8 @@ from muster.server.rpc.limits import CallLimits, most_connections
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.revocations import REVOKED, Revocations
 from muster.server.rpc.service import FleetService
+from muster.server.strategy.driver import StrategyDriver, setup_of_strategy
+from muster.server.strategy.history import STRATEGY, StrategyHistory
 from muster.wire.channels import server_options
 from muster.wire.transport import Transport
 
@@ -63,14 +66,17 @@ class ServerEnvironment:
             the run folder.
         on_stop_request: registers a function that is called when the server is asked to stop.
         descriptors: how many files the server may have open.
+        strategy: returns the process of a run's strategy, given the run folder; None: no run has
+            one.
     """
 
     clock: Clock
     transport: Callable[[CredentialsSource], Transport]
     connect: Connect
-    evaluation: Callable[[ServerProcess, Path], EvaluationProcess]
+    evaluation: Callable[[ServerProcess, Path], ProcessBeside]
     on_stop_request: Callable[[Callable[[], None]], None]
     descriptors: int = 1 << 20
+    strategy: Callable[[Path], ProcessBeside] | None = None
 
 
 async def serve(folder: Path, environment: ServerEnvironment) -> int:
@@ -152,7 +158,8 @@ async def _serve(
             flush()
 
     store = Store(folder / "models", ledger, schema)
-    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
+    strategy = strategy_of(config, folder, environment)
+    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell, strategy)
     if incarnation > 1:
         for at, event in missing_events(folder / "journal.jsonl", ledger):
             tell(event, at)
@@ -193,6 +200,8 @@ async def _serve(
         scraped.close()
         await scraped.wait_closed()
     await evaluator.close()
+    if strategy is not None:
+        await strategy.close()
     for task in flushing:
         task.cancel()
     coordinator.close()
@@ -200,6 +209,18 @@ async def _serve(
         journal.close()
     ledger.close()
     return 1 if status == "failed" else 0
+
+
+def strategy_of(
+    config: ServerProcess, folder: Path, environment: ServerEnvironment
+) -> StrategyDriver | None:
+    """Return the driver of the run's strategy; None if a rule makes the versions."""
+    if config.server.aggregator.change != "strategy":
+        return None
+    if environment.strategy is None:
+        raise ConfigError("server.aggregator: a strategy needs a process beside the server")
+    history = StrategyHistory(folder / STRATEGY)
+    return StrategyDriver(setup_of_strategy(config), environment.strategy(folder), history)
 
 
 def members_of(config: ServerProcess) -> Iterator[MemberRow]:

@@ -94,6 +94,35 @@ def test_what_an_app_cannot_do_is_refused(sections: dict[str, Any], expected: st
     assert expected in str(refused.value)
 
 
+STRATEGY = {"rounds": 3, "aggregator": "flower"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({"task": {"name": "digits"}}, "the task has none; set task.name = 'flower'"),
+        (
+            {"server": {**STRATEGY, "selection": {"kind": "uniform", "k": 2}}},
+            "the strategy of the app chooses the devices of a round",
+        ),
+        (
+            {"server": {**STRATEGY, "mode": {"kind": "buffered", "k": 2, "concurrency": 2}}},
+            "so an update cannot count in a later one",
+        ),
+        ({"server": {**STRATEGY, "minimum": 2}}, "decides how many replies it needs"),
+        (
+            {"server": {**STRATEGY, "privacy": {"clip": 1.0, "noise": 1.0}}},
+            "the aggregator 'flower' lives on weights of its own",
+        ),
+    ],
+)
+def test_what_a_strategy_cannot_do_is_refused(sections: dict[str, Any], expected: str) -> None:
+    validate(Scenario, values(server=STRATEGY), "test")
+    with pytest.raises(ConfigError) as refused:
+        validate(Scenario, values(**{"server": STRATEGY, **sections}), "test")
+    assert expected in str(refused.value)
+
+
 def test_flower_is_imported_only_when_an_app_is_used() -> None:
     lines = [
         "import sys",

@@ -91,6 +91,10 @@ class ArrayFormat:
                 )
         return self.schema.flatten(found)
 
+    def fits(self, record: ArrayRecord) -> bool:
+        """Return whether a record has the names of the model's arrays."""
+        return list(record) == list(self._dtypes)
+
     def local_of(self, record: ArrayRecord) -> ArrayRecord:
         """Return the arrays of a reply that stay on the device. The reply has all of the model."""
         return ArrayRecord({name: record[name] for name in self.local})

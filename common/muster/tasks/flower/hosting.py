@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 
 from muster.common.errors import ConfigError
 from muster.common.seeds import integer
+from muster.tasks.flower import records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from muster.tasks.flower.project import FlowerProject
 
 RUN_ID = 1
@@ -33,6 +39,28 @@ class Instruction(NamedTuple):
     message_type: str
     group: str
     content: RecordDict
+
+    @classmethod
+    def of(cls, message: Message) -> Instruction:
+        """Return the instruction in a message."""
+        metadata = message.metadata
+        return cls(metadata.message_type, metadata.group_id, message.content)
+
+    @property
+    def category(self) -> str:
+        """The type without an action."""
+        return self.message_type.partition(".")[0]
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of which `from_bytes` makes an equal instruction."""
+        kind = json.dumps([self.message_type, self.group]).encode()
+        return kind + b"\n" + records.to_bytes(self.content)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Instruction:
+        first, _, content = data.partition(b"\n")
+        kind, group = json.loads(first)
+        return cls(kind, group, records.from_bytes(content))
 
 
 class ClientHost:
@@ -90,6 +118,21 @@ class ClientHost:
         )
 
 
+def load_server_app(project: FlowerProject) -> ServerApp:
+    """Import the `ServerApp` of a project.
+
+    Raises:
+        ConfigError: the project has none.
+    """
+    server = project.load(project.server_app)
+    if not isinstance(server, ServerApp):
+        raise ConfigError(
+            f"task.app: {project.server_app} of {project.folder} is {type(server).__name__}, "
+            f"expected a flwr.serverapp.ServerApp"
+        )
+    return server
+
+
 def identify_process() -> None:
     """Say which run and node this process is, as every runner of Flower does since 1.40: without it
     no message can be made. Flower has no public name for this."""
@@ -109,3 +152,19 @@ def seed_generators(seed: int, *name: str | int) -> None:
     random.seed(number)
     np.random.seed(number % 2**32)
     torch.manual_seed(number)  # those of accelerators too
+
+
+@contextmanager
+def other_draws(seed: int, *name: str | int) -> Iterator[None]:
+    """Let the global generators draw from the stream called `name` for a while, and then go on from
+    where they were."""
+    import torch
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    seed_generators(seed, *name)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 
+from muster.common.bounds import INSTRUCTION_BYTES
 from muster.common.errors import ConfigError
 from muster.tasks.flower import records
 from muster.tasks.flower.arrays import ArrayFormat
@@ -20,6 +22,7 @@ from muster.tasks.flower.messages import (
     model_record,
     numbers_of,
     with_model,
+    without_model,
 )
 from muster.tasks.flower.project import read_project
 from muster.tasks.flower.rehearsal import rehearse
@@ -75,13 +78,27 @@ class LoadedApp:
         return _Arrays(self._format.schema.unflatten(self._format.initial))
 
     def train(
-        self, index: int, client: str, received: Vector, seed: int, round: int, kept: bytes
+        self,
+        index: int,
+        client: str,
+        received: Vector,
+        seed: int,
+        round: int,
+        kept: bytes,
+        instruction: bytes,
     ) -> HostedUpdate:
         """See `HostedTask.train`."""
         state, local = _kept_from(kept) if kept else (RecordDict(), self._format.local)
-        instruction = self._instruction_of_round(self._format.record(received, local), round)
+        model = self._format.record(received, local)
+        if instruction:
+            told = Instruction.from_bytes(instruction)
+            told = told._replace(content=self._configured(with_model(told.content, model)))
+        else:
+            told = self._instruction_of_round(model, round)
         seed_generators(seed, client, round)
-        return self._update(index, self._host.call(instruction, index, state), state)
+        reply = self._host.call(told, index, state)
+        update = self._update(index, reply, state)
+        return replace(update, report=self._report(told, index, reply)) if instruction else update
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """See `HostedTask.metrics`."""
@@ -103,7 +120,12 @@ class LoadedApp:
     def _instruction_of_round(self, model: ArrayRecord, round: int) -> Instruction:
         """The message of training for a round: that of the first round, with this model, the number
         of the round, and `train_config`."""
-        content = with_model(self._train.content, model, round)
+        content = self._configured(with_model(self._train.content, model, round))
+        group = str(round) if self._train.group else ""  # only legacy strategies set it
+        return Instruction(self._train.message_type, group, content)
+
+    def _configured(self, content: RecordDict) -> RecordDict:
+        """Add `train_config` to the records of a message of training; return them."""
         configs = [record for record in content.values() if isinstance(record, ConfigRecord)]
         if self._settings.train_config:
             if len(configs) != 1:
@@ -112,8 +134,19 @@ class LoadedApp:
                     f"found {len(configs)}; leave train_config out"
                 )
             configs[0].update(self._settings.train_config)
-        group = str(round) if self._train.group else ""  # only legacy strategies set it
-        return Instruction(self._train.message_type, group, content)
+        return content
+
+    def _report(self, told: Instruction, index: int, reply: RecordDict) -> bytes:
+        """What the strategy gets of a reply beside the arrays."""
+        report = records.to_bytes(without_model(reply))
+        if len(report) > INSTRUCTION_BYTES:
+            raise self._host.failure(
+                told.message_type,
+                index,
+                f"it reports {len(report):,} bytes beside the model, expected at most "
+                f"{INSTRUCTION_BYTES:,}",
+            )
+        return report
 
     def _update(self, index: int, reply: RecordDict, state: RecordDict) -> HostedUpdate:
         """The update of a reply to a message of training.

@@ -56,6 +56,28 @@ def with_model(content: RecordDict, model: ArrayRecord, round: int | None = None
     return copy
 
 
+def copied(content: RecordDict) -> RecordDict:
+    """Return a copy of the records of a message, from which a node may take what it wants."""
+    copy = RecordDict()
+    for name, record in content.items():
+        copy[name] = type(record)(dict(record.items()))
+    return copy
+
+
+def without_model(content: RecordDict) -> RecordDict:
+    """Return a copy of the records of a message whose `ArrayRecord` is empty."""
+    return with_model(content, ArrayRecord())
+
+
+def with_examples(content: RecordDict, examples: int) -> RecordDict:
+    """Set the number of examples where the records of a reply state it; return them."""
+    for record in content.values():
+        for name in EXAMPLES:
+            if not isinstance(record, ArrayRecord) and name in record:
+                record[name] = examples
+    return content
+
+
 def numbers_of(content: RecordDict) -> dict[str, float]:
     """Return all numbers in the records of a reply that are not arrays. The first of a name counts.
 

@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from muster.tasks.flower.settings import FlowerSettings
-from muster.tasks.hosted import HostedTask, HostedUpdate
+from muster.tasks.hosted import HostedTask, HostedUpdate, StrategyRounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
     from muster.common.tensors import Vector
@@ -38,7 +40,7 @@ class OpenFlower(HostedTask):
     """The app of a scenario, on the nodes of its population.
 
     It is loaded and rehearsed when it is first used, so a process that only counts examples does
-    without it.
+    without it. So does the one that runs its strategy, because that is no rehearsal.
 
     Args:
         rehearsal_s: wall seconds after which an app that shows no message is refused.
@@ -66,9 +68,21 @@ class OpenFlower(HostedTask):
         return self._app.module()
 
     def train(
-        self, index: int, client: str, received: Vector, seed: int, round: int, kept: bytes
+        self,
+        index: int,
+        client: str,
+        received: Vector,
+        seed: int,
+        round: int,
+        kept: bytes,
+        instruction: bytes = b"",
     ) -> HostedUpdate:
-        return self._app.train(index, client, received, seed, round, kept)
+        return self._app.train(index, client, received, seed, round, kept, instruction)
+
+    def run_strategy(self, rounds: StrategyRounds, devices: Sequence[int]) -> Vector | None:
+        from muster.tasks.flower.strategy import run_server_app
+
+        return run_server_app(self._settings, self._population, self._seed, rounds, devices)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         return self._app.metrics(module)

@@ -25,29 +25,30 @@ import signal
 import struct
 import sys
 from dataclasses import dataclass, field
-from itertools import count
 from threading import Lock
 from time import monotonic
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import torch
 from flwr.app import Context, Message, RecordDict
-from flwr.serverapp import Grid, ServerApp
 
 from muster.common.errors import ConfigError
 from muster.common.processes import die_with_parent
 from muster.tasks.flower import records
+from muster.tasks.flower.grid import LocalGrid, Nodes
 from muster.tasks.flower.hosting import (
     RUN_ID,
     SERVER_NODE,
     ClientHost,
     Instruction,
+    load_server_app,
     seed_generators,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
+
+    from flwr.serverapp import ServerApp
 
     from muster.tasks.flower.project import FlowerProject
 
@@ -132,12 +133,7 @@ def rehearse(
     Raises:
         ConfigError: the app cannot be hosted; the message says why.
     """
-    server = project.load(project.server_app)
-    if not isinstance(server, ServerApp):
-        raise ConfigError(
-            f"task.app: {project.server_app} of {project.folder} is {type(server).__name__}, "
-            f"expected a flwr.serverapp.ServerApp"
-        )
+    server = load_server_app(project)
     sys.stdout.flush()
     reading, writing = os.pipe()
     parent = os.getpid()
@@ -181,7 +177,7 @@ def _read(pipe: int, until: float) -> bytes | None:
         chunks.append(chunk)
 
 
-class _Stage:
+class _Stage(Nodes):
     """The forked process, which plays an app until it has shown its messages."""
 
     def __init__(
@@ -209,7 +205,7 @@ class _Stage:
         why = "it ended before that"
         try:
             context = Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(self._project.run_config))
-            self._server(_RehearsalGrid(self), context)
+            self._server(LocalGrid(self), context)
         except BaseException as error:  # an app may raise anything
             why = f"{type(error).__name__}: {error}"
         with self._lock:
@@ -221,7 +217,14 @@ class _Stage:
             log.warning("the app's ServerApp evaluates on no node: %s", why)
             self._end()
 
-    def reply_to(self, message: Message) -> Message:
+    def reply(self, messages: Sequence[Message], timeout_s: float | None) -> list[Message]:
+        replies = [self._reply_to(message) for message in messages]
+        return sorted(replies, key=lambda reply: int(reply.metadata.src_node_id))
+
+    def nodes(self) -> list[int]:
+        return list(range(1, self._population + 1))
+
+    def _reply_to(self, message: Message) -> Message:
         """Answer a message of the `ServerApp` as the node to which it is addressed."""
         with self._lock:
             try:
@@ -230,13 +233,9 @@ class _Stage:
                 self._end(str(error))
         return Message(content, reply_to=message)
 
-    def nodes(self) -> list[int]:
-        return list(range(1, self._population + 1))
-
     def _answer(self, message: Message) -> RecordDict:
-        metadata, index = message.metadata, message.metadata.dst_node_id - 1
-        instruction = Instruction(metadata.message_type, metadata.group_id, message.content)
-        category, _, _ = instruction.message_type.partition(".")
+        instruction, index = Instruction.of(message), message.metadata.dst_node_id - 1
+        category = instruction.category
         if category == "evaluate" and self._seen is not None:
             self._seen.evaluate = self._exchange(instruction, index)
             self._end()
@@ -269,45 +268,3 @@ class _Stage:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-class _RehearsalGrid(Grid):
-    """The connection of a `ServerApp` to the nodes of a rehearsal."""
-
-    def __init__(self, stage: _Stage) -> None:
-        self._stage = stage
-        self._replies: dict[str, Message] = {}
-        self._numbers = count(1)
-
-    def set_run(self, *given: Any, **named: Any) -> None:
-        """A rehearsal has one run."""
-
-    @property
-    def run(self) -> Any:
-        return SimpleNamespace(run_id=RUN_ID)
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def get_node_ids(self) -> Iterable[int]:
-        return self._stage.nodes()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        replies = {str(next(self._numbers)): self._stage.reply_to(each) for each in messages}
-        self._replies |= replies
-        return list(replies)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self._replies.pop(each) for each in message_ids if each in self._replies]
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        return [self._stage.reply_to(each) for each in messages]

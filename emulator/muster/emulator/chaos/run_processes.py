@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 Part = Literal["server", "gateway", "device", "other"]
-"""What a process is in its run. The nursery, the evaluation and what is starting are other."""
+"""What a process is in its run. The nursery, the evaluation, the strategy and what is
+starting are other."""
 
 
 class RunProcess(NamedTuple):
@@ -81,7 +82,7 @@ def _part(log: str, command: list[bytes]) -> Part:
         return "server"
     if log.startswith("gateway-"):
         return "gateway"
-    return "other" if log in ("server", "nursery", "evaluation") else "device"
+    return "other" if log in ("server", "nursery", "evaluation", "strategy") else "device"
 
 
 def _processes() -> Iterator[Path]:

@@ -67,7 +67,7 @@ class RuleForm:
         kind = self.settings["kind"]
         known = {"sum": (kind,), "step": _STEPS, "combination": _COMBINATIONS, "memory": _MEMORIES,
                  "recall": RECALLING}  # fmt: skip
-        if kind in known[self.change]:
+        if kind in known.get(self.change, ()):
             return None
         return f"{kind!r} changes the model by code of its own, which the audit does not have"
 

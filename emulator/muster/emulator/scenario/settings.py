@@ -208,6 +208,7 @@ class ScenarioSettings(Section):
             carries=self.server.mode.carries,
             codecs=frozenset(group.link.compression.kind for group in self.groups) - {"none"},
             rational=all(group.participation.rational for group in self.groups),
+            has_strategy=self.task.hosted,
         )
 
     @property

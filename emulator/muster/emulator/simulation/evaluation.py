@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 
 from muster.emulator.simulation.virtual_time import VirtualLoop
-from muster.server.evaluation.evaluator import Writer
+from muster.server.beside import Writer
 from muster.server.evaluation.process import EvaluationResult, Order, Setup
 
 _LIMIT = 1 << 26
@@ -24,7 +24,7 @@ def without_metrics(setup: Setup) -> Evaluate:
 
 
 class SimulatedEvaluation:
-    """An `EvaluationProcess` in memory.
+    """An `ProcessBeside` in memory.
 
     Args:
         begin: makes the function that evaluates models, from the process's configuration.

@@ -1,4 +1,5 @@
-"""What the server does under Flower. muster plays the beginning of its first round."""
+"""What the server does. With an aggregator of muster, only the beginning of its first round is
+played."""
 
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp

@@ -24,6 +24,7 @@ from muster.server.aggregators.fedplt import FedPlt
 from muster.server.aggregators.feduca import FedUca
 from muster.server.aggregators.fedvarp import FedVarp
 from muster.server.aggregators.fedyogi import FedYogi
+from muster.server.aggregators.flower import FlowerStrategy
 from muster.server.aggregators.importance import Importance
 from muster.server.aggregators.incfl import IncFl
 from muster.server.aggregators.krum import Krum, MultiKrum
@@ -70,6 +71,7 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "rational-fedavg": RationalFedAvg,
     "incfl": IncFl,
     "aaggff-s": AaggffS,
+    "flower": FlowerStrategy,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)

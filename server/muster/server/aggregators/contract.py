@@ -22,7 +22,8 @@ and gets it in `cohort`. This includes the truth that an oracle uses and that on
 knows.
 
 Other rules change the model differently, which they declare in `change`: by an optimizer's step, by
-a combination of the updates other than their sum, or with the last updates of all clients.
+a combination of the updates other than their sum, with the last updates of all clients, or by the
+strategy of an app.
 """
 
 import math
@@ -45,7 +46,7 @@ Matrix = npt.NDArray[np.float32]
 """Some coordinates of several vectors, one vector in a row."""
 
 
-Change = Literal["sum", "step", "combination", "memory", "recall"]
+Change = Literal["sum", "step", "combination", "memory", "recall", "strategy"]
 """How a rule changes the model: see `Aggregator.change`."""
 
 Retention = Literal["update", "model"]
@@ -106,6 +107,8 @@ class Aggregator(Plugin):
     - recall: by what is retained of all clients, with the weights a_j of `Weighing.recalled`, after
       the updates of the round have taken their places: see `Aggregator.retains`. The rule makes a
       version in every round, also if no update counts in it.
+    - strategy: to what the strategy of an app makes of the updates, in a process beside the server
+      (`muster.server.strategy`). It also chooses the devices of a round. The weights are 1.
     """
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
@@ -139,7 +142,7 @@ class Aggregator(Plugin):
     def folds_on_arrival(self) -> bool:
         """Return whether an update can be folded when it arrives: its weight is known then, and
         nothing needs it again."""
-        again = self.change in ("memory", "recall", "combination") or Need.DISTANCES in self.needs()
+        again = self.change not in ("sum", "step") or Need.DISTANCES in self.needs()
         return self.weights == "on-arrival" and not again
 
     def weight(self, contribution: Contribution, state: State) -> float:

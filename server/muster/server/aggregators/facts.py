@@ -125,6 +125,7 @@ class Conditions(NamedTuple):
         carries: whether an update may count in a later round than that of its call.
         codecs: the kinds of the codecs that change updates.
         rational: whether the devices of all groups are rational.
+        has_strategy: whether the task brings a strategy.
     """
 
     z: frozenset[str]
@@ -142,3 +143,4 @@ class Conditions(NamedTuple):
     carries: bool = False
     codecs: frozenset[str] = frozenset()
     rational: bool = False
+    has_strategy: bool = False

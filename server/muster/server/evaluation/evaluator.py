@@ -1,16 +1,14 @@
 """The evaluator: sends models from the server to the evaluation process and reads the results."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, Credentials
 from muster.common.errors import RunFailed
-from muster.common.processes import PARENT, child_command
 from muster.common.tensors import Vector
+from muster.server.beside import LONGEST_LINE, ProcessBeside, Writer
 from muster.server.evaluation.process import EvaluationResult, Order, Setup
 from muster.wire.bodies import body_view, chunks
 from muster.wire.connections.streams import open_stream
@@ -24,83 +22,6 @@ _CONNECT_S = 120.0
 
 _RETRY_S = 0.2
 """Seconds between two such attempts."""
-
-_LONGEST_LINE = 64 * 2**20
-"""The most bytes of one result. It has about 60 bytes for every device that is measured."""
-
-
-class Writer(Protocol):
-    """The methods of `asyncio.StreamWriter` that an evaluator uses."""
-
-    def write(self, data: bytes | memoryview) -> None: ...
-
-    async def drain(self) -> None: ...
-
-    def is_closing(self) -> bool: ...
-
-    def close(self) -> None: ...
-
-
-class EvaluationProcess(Protocol):
-    """Starts the process that evaluates models, or connects to it."""
-
-    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
-        """Return the streams from and to the process.
-
-        Raises:
-            RunFailed: the process cannot be reached.
-        """
-        ...
-
-    async def ended(self) -> str:
-        """Return how the process ended, for a message; empty if that cannot be known.
-
-        It is called after the process's stream has ended.
-        """
-        ...
-
-    async def close(self) -> None:
-        """End the process, or the connection to it."""
-        ...
-
-
-class SpawnedEvaluation:
-    """An evaluation process that is a child of the server.
-
-    Args:
-        log: the file for its standard error.
-    """
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
-        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *child_command("muster.server.evaluation.process"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                limit=_LONGEST_LINE,
-                env={**os.environ, PARENT: str(os.getpid())},
-            )
-        finally:
-            os.close(log)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        return self._process.stdout, self._process.stdin
-
-    async def ended(self) -> str:
-        return "" if self._process is None else f" with status {await self._process.wait()}"
-
-    async def close(self) -> None:
-        if self._process is None:
-            return
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
 
 
 class RemoteEvaluation:
@@ -123,7 +44,7 @@ class RemoteEvaluation:
         while True:
             try:
                 reader, self._writer = await open_stream(
-                    host, int(port), self._credentials, EVALUATION, _LONGEST_LINE
+                    host, int(port), self._credentials, EVALUATION, LONGEST_LINE
                 )
             except OSError as error:
                 if self._clock.monotonic() > limit:
@@ -157,7 +78,7 @@ class Evaluator:
         self,
         setup: Setup,
         done: Callable[[EvaluationResult], Awaitable[None]],
-        process: EvaluationProcess,
+        process: ProcessBeside,
     ) -> None:
         self._setup = setup
         self._done = done

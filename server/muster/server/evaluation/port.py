@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 from muster.common.clock import Clock
 from muster.common.credentials import SERVER, CredentialsSource
 from muster.common.errors import ConfigError
+from muster.common.exchange import Body
 from muster.wire.connections.encryption import require_peer
 from muster.wire.connections.ports import LinePort, PortLimits, Talk, listen, read_line
 
@@ -50,7 +51,7 @@ class ServerConnection:
         except asyncio.IncompleteReadError as end:
             return end.partial
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Body) -> None:
         """Send bytes.
 
         Raises:
@@ -74,7 +75,7 @@ class ServerConnection:
         """Return when the connection has been closed here."""
         await self._done.wait()
 
-    async def _send(self, data: bytes) -> None:
+    async def _send(self, data: Body) -> None:
         self._writer.write(data)
         await self._writer.drain()
 

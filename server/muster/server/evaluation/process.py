@@ -16,7 +16,6 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from pydantic import Field
@@ -26,6 +25,7 @@ from muster.common.config import Section
 from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import MusterError
 from muster.common.tensors import WIRE
+from muster.server.beside import Input, Output, results_pipe
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.server.evaluation.port import EvaluationPort
 from muster.tasks.tasks import read_task
@@ -120,22 +120,6 @@ class ModelEvaluation:
         )
 
 
-class Input(Protocol):
-    """Has what the server sends."""
-
-    def readline(self) -> bytes: ...
-
-    def read(self, nbytes: int, /) -> bytes: ...
-
-
-class Output(Protocol):
-    """Takes what the server gets."""
-
-    def write(self, data: bytes, /) -> object: ...
-
-    def flush(self) -> None: ...
-
-
 def main(orders: Input, results: Output) -> None:
     """Evaluate models until the input ends, which can be anywhere if the server is killed."""
     import torch
@@ -175,4 +159,4 @@ if __name__ == "__main__":
             log.error("%s", error)
             sys.exit(1)
     else:
-        main(sys.stdin.buffer, sys.stdout.buffer)
+        main(sys.stdin.buffer, results_pipe())

@@ -1,11 +1,13 @@
 """Aggregation: lets the rule weigh the updates that count, and makes the next version from them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from muster.common.clock import Clock
-from muster.common.errors import RunFailed
+from muster.common.errors import Diverged, RunFailed
 from muster.common.events import Tell, Warned
 from muster.common.exchange import Valuation
 from muster.common.schedules import rate_at
@@ -23,7 +25,9 @@ from muster.server.privacy.settings import Privacy
 from muster.server.rounds.next_model import CountedRound, NextModel
 from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.round import Round
+from muster.server.rounds.strategy_rounds import replies_of
 from muster.server.rounds.versions import ModelVersions
+from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.blocks import squared_distances
 from muster.server.updates.kept import KeptUpdates
 from muster.server.updates.memory import UpdateMemory
@@ -33,6 +37,12 @@ from muster.server.worker import WorkerThread
 
 if TYPE_CHECKING:
     from muster.server.account.pending_rows import PendingRows
+
+
+_NO_MODEL = (
+    "the strategy ended without showing the model that its last round made; the newest version is "
+    "the one with which that round began"
+)
 
 
 class Aggregated(NamedTuple):
@@ -59,6 +69,7 @@ class Aggregation:
         population: what the aggregator may know of all devices.
         kept: where the updates of every round are kept; None if they are not.
         memory: the last updates of all clients; None unless the model changes by memory.
+        strategy: makes the versions in place of the rule; None: none does.
     """
 
     def __init__(
@@ -74,6 +85,7 @@ class Aggregation:
         tell: Tell,
         memory: UpdateMemory | None = None,
         kept: KeptUpdates | None = None,
+        strategy: StrategyDriver | None = None,
     ) -> None:
         self._config = config
         self._rule = config.server.aggregator
@@ -96,6 +108,7 @@ class Aggregation:
         self._accountant = Accountant(privacy, config.sample) if privacy else None
         self._memory = memory
         self._kept = kept
+        self._strategy = strategy
         self._warned = set[str]()
 
     def prepare(self) -> None:
@@ -127,6 +140,8 @@ class Aggregation:
         if self._kept is not None:
             keep = self._kept.keep
             await self._room.write("updates", lambda: self._worker.run(keep, round.number, counted))
+        if self._strategy is not None:
+            return await self._made_by(self._strategy, round, counted)
         weighing = await self._weigh(updates, counted)
         weights, normaliser = weighing.weights, weighing.normaliser
         if not normaliser:
@@ -150,6 +165,37 @@ class Aggregation:
         if made.estimates:
             self._pending.estimates(round.number, made.estimates)
         return Aggregated(counted, weights, normaliser, made.model, made.state)
+
+    async def _made_by(
+        self, strategy: StrategyDriver, round: Round, counted: Sequence[PendingUpdate]
+    ) -> Aggregated:
+        """The version that a strategy makes of a round. A round is empty if no update counts and
+        the strategy leaves the model as it is.
+
+        Raises:
+            Diverged: the model has an entry that is not finite.
+            RunFailed: the strategy failed.
+        """
+        assert strategy.push is not None
+        clients, parameters = self._population.clients, self._receiver.sum.parameters
+        about = strategy.push, clients, round, counted, parameters
+        replies = await self._worker.run(replies_of, *about)
+
+        def store(write: Callable[[], None]) -> Awaitable[None]:
+            return self._room.write("replies", lambda: self._worker.run(write))
+
+        old, model = self._versions.model, await strategy.conclude(round.number, replies, store)
+        if model is None:
+            model = old
+            self._tell(Warned(round.number, self._rule.kind, _NO_MODEL))
+        if not np.isfinite(model).all():
+            raise Diverged("the strategy made a model with entries that are not finite")
+        if not counted and model.tobytes() == old.tobytes():
+            return Aggregated((), (), 0.0, None, self._versions.state)
+        for update in counted:
+            update.weight = 1.0
+        weights = [1.0] * len(counted)
+        return Aggregated(counted, weights, math.fsum(weights), model, self._versions.state)
 
     def load(self, ledger: Ledger) -> None:
         """Load what the aggregator remembers of committed rounds."""

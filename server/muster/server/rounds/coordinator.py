@@ -47,6 +47,7 @@ from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
+from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.kept import UPDATES, KeptUpdates
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.uploads import UploadFiles
@@ -69,6 +70,9 @@ class Coordinator:
         versions: the versions of the model.
         evaluations: the schedule of the evaluations of versions; set by `load`.
         room: waits for room on the disk.
+
+    Args:
+        strategy: decides what the rounds do, in place of the scenario; None: none does.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Coordinator:
         run_folder: Path,
         clock: Clock,
         tell: Tell,
+        strategy: StrategyDriver | None = None,
     ) -> None:
         self.config = config
         self.settings = settings = config.server
@@ -89,6 +94,7 @@ class Coordinator:
         self._ledger = ledger
         self._clock = clock
         self._tell = tell
+        self._strategy = strategy
         self._rule = settings.aggregator
         self._lockstep = lockstep = config.clock == "rounds"
         formats = formats_of(config, schema, fleet)
@@ -116,7 +122,7 @@ class Coordinator:
             settings.stall_s, clock, tell, self.receiver, self._signals, run_folder / NO_ROOM
         )
         self._shared_links = links_of(config, fleet, formats.sizes)
-        self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
+        self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline, strategy)
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
             clock, tell,
@@ -127,6 +133,7 @@ class Coordinator:
             self._participation, worker, self.room, clock, tell,
             memory_of(config, schema.parameters, fleet, run_folder),
             KeptUpdates(run_folder / UPDATES) if settings.keep_updates else None,
+            strategy,
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
@@ -188,6 +195,8 @@ class Coordinator:
         """
         self.evaluations.begin(evaluator)
         self._tell_start()
+        if self._strategy is not None:
+            await self._strategy.start(self.committed.round, self.versions.model)
         self.receiver.progress_at = self._clock.monotonic()
         watchers = [
             self._presence.watch_for_absence(),
@@ -259,12 +268,16 @@ class Coordinator:
         round = Round(number, self.versions.number, self._rules) if open is None else open
         round.scenario_s = self._time.opens_s()
         round.step = self._time.step_at(round.scenario_s)
+        if self._strategy is not None:
+            round.rules = self._rules.within(self._strategy.timeout_s)
         if self._lockstep and self._shared_links.delays:
-            round.rules = replace(self._rules, sharing=self._shared_links.sharing_of(number))
+            round.rules = replace(round.rules, sharing=self._shared_links.sharing_of(number))
         return round
 
     def _has_next(self, number: int) -> bool:
         if self._signals.stop_request is not None:
+            return False
+        if self._strategy is not None and self._strategy.push is None:
             return False
         return self._count(number, self.versions.number) < self.settings.rounds
 
@@ -274,7 +287,7 @@ class Coordinator:
 
     async def _collect(self, round: Round, began: float) -> None:
         """Wait until the round closes or the run is to stop."""
-        deadline_s = None if self._lockstep else self.settings.deadline_s
+        deadline_s = None if self._lockstep else round.rules.deadline_s or self.settings.deadline_s
         if deadline_s is None:
             await self._signals.wait()
         elif not await self._signals.wait_until(began + deadline_s):

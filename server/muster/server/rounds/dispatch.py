@@ -12,7 +12,10 @@ from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.candidates import candidates_of, choose
 from muster.server.rounds.round import Round
+from muster.server.rounds.selection import Selection, SelectNamed
+from muster.server.rounds.strategy_rounds import instructions_of
 from muster.server.rounds.versions import ModelVersions
+from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate
 
@@ -22,6 +25,7 @@ class Dispatch:
 
     Args:
         inline: models are small enough to travel inside calls.
+        strategy: chooses the devices in place of the scenario's selection; None: none does.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class Dispatch:
         receiver: UpdateReceiver,
         versions: ModelVersions,
         inline: bool,
+        strategy: StrategyDriver | None = None,
     ) -> None:
         self._config = config
         self._lockstep = config.clock == "rounds"
@@ -38,6 +43,9 @@ class Dispatch:
         self._receiver = receiver
         self._versions = versions
         self._inline = inline
+        self._strategy = strategy
+        self._clients = [member.client for member in config.population]
+        self._instructions: dict[str, bytes] = {}  # of the strategy, by client
         # Over an emulated link even a small model travels outside the calls, because it would delay
         # them.
         self._linked_groups = frozenset(config.shared)
@@ -65,8 +73,15 @@ class Dispatch:
         not connected."""
         server = self._config.server
         draws = partial(seeds.stream, self._config.seed, "selection", round.number)
-        choose(round, self._reachable(), server.mode, server.selection, draws)
+        selection = server.selection if self._strategy is None else self._named(self._strategy)
+        choose(round, self._reachable(), server.mode, selection, draws)
         self._count_by_group(round)
+
+    def _named(self, strategy: StrategyDriver) -> Selection:
+        """The devices that the strategy wants in this round."""
+        assert strategy.push is not None
+        self._instructions = instructions_of(strategy.push, self._clients)
+        return SelectNamed(kind="named", clients=frozenset(self._instructions))
 
     def is_idle(self, round: Round) -> bool:
         """Whether a round would have nobody to wait for, on clocks on which devices come back by
@@ -92,7 +107,8 @@ class Dispatch:
         round = self._receiver.round
         if round is None:
             return
-        deadline_s, versions = self._config.server.deadline_s or 0.0, self._versions
+        deadline_s = round.rules.deadline_s or self._config.server.deadline_s or 0.0
+        versions = self._versions
         # The calls of a message are of one round, so that they have one step, and one model or the
         # same part of it.
         calls = defaultdict[tuple[ConnectedPack, int, Mask | None], list[Call]](list)
@@ -114,6 +130,7 @@ class Dispatch:
                     self._counted.get(client, 0),
                     weights.get(client),
                     self._retains_models,
+                    self._instructions.get(client, b""),
                 )
                 calls[device.pack, member.round, part].append(call)
         for (pack, _, part), together in calls.items():

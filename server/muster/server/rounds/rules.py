@@ -1,7 +1,7 @@
 """The rules of a round, which follow from the scenario and its mode."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from muster.server.rounds.cohort import WorkTime
@@ -42,6 +42,11 @@ class Rules:
     max_staleness: int | None = None
     sharing: Sharing | None = None
     awaits_answers: bool = False
+
+    def within(self, timeout_s: float | None) -> Self:
+        """These rules with a deadline of at most so many seconds; None: as they are."""
+        limits = [limit for limit in (self.deadline_s, timeout_s) if limit is not None]
+        return replace(self, deadline_s=min(limits, default=None))
 
     @classmethod
     def of(

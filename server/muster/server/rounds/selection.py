@@ -94,6 +94,15 @@ class WeightedSelection(_KOf):
         return [candidates[i].client for i in sorted(chosen)]
 
 
+class SelectNamed(Selection):
+    """The devices that a strategy names. No scenario has this policy."""
+
+    clients: frozenset[str]
+
+    def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
+        return [each.client for each in candidates if each.client in self.clients]
+
+
 SELECTIONS: Registry[Selection] = Registry(
     "selection",
     "muster.selections",

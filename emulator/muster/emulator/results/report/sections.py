@@ -253,6 +253,7 @@ FILES = {
     "models": "the versions of the model that are kept",
     "memory.bin": "the last update of every client, for an aggregator that needs them",
     "updates": "the updates of every round as they arrived, with server.keep_updates",
+    "strategy": "what the strategy of an app wanted of every round, and the replies that it got",
     "figures": "the figures of this page",
     "report.html": "this page",
     "address.json": "where the server listened, and its process id",
