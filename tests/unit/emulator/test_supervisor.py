@@ -14,7 +14,8 @@ from muster.common.config import validate
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports
-from muster.emulator.launch.backend import Died, EndedBeforeReady, Program
+from muster.emulator.launch.backend import Died, EndedBeforeReady, Program, ProgramPauses
+from muster.emulator.launch.pausing import Pauses
 from muster.emulator.runs.run_folder import new_run_folder
 from muster.emulator.runs.supervisor import Supervisor
 from muster.emulator.scenario.scenario import Scenario
@@ -34,6 +35,7 @@ class Backend:
     """
 
     isolates = False
+    encrypts = False
     folders = DeviceFolders("devices", "credentials")
     here = "127.0.0.1"
 
@@ -47,9 +49,10 @@ class Backend:
         self.ports: list[int] = []
         self.causes: dict[str, str] = {}
         self.folder: Path
+        self.pauses: ProgramPauses
 
     def made(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> "Backend":
-        self.folder, self.died = folder, died
+        self.folder, self.died, self.pauses = folder, died, Pauses(clock)
         return self
 
     async def start(self, name: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from muster.common.testing import ManualClock
-from muster.emulator.faults import fleet_site
 from muster.emulator.faults.catalogue.memory_limit import MemoryLimit
 from muster.emulator.faults.fleet_site import FleetSite
 from muster.emulator.launch.backend import ProgramUse
@@ -70,16 +69,18 @@ class FakePauses:
 class Fleet:
     """A site with the server alone, and its fakes."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.pauses = FakePauses()
-        monkeypatch.setattr(fleet_site, "Pauses", lambda clock: self.pauses)
         self.alive = {"server": FakeProgram()}
         configs = SimpleNamespace(
             residents=[], scenario=SimpleNamespace(groups=[]), folder=Path("nowhere")
         )
         network = SimpleNamespace(on_connection=lambda renew: None)
         self.site = FleetSite(
-            cast(Any, SimpleNamespace(alive=self.alive, cause_of=lambda name: "")),
+            cast(
+                Any,
+                SimpleNamespace(alive=self.alive, cause_of=lambda name: "", pauses=self.pauses),
+            ),
             cast(Any, network),
             ManualClock(),
             self.start,
@@ -96,8 +97,8 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    return Fleet(monkeypatch)
+async def fleet() -> Fleet:
+    return Fleet()
 
 
 async def test_a_limit_of_memory_is_not_taken_for_an_earlier_death(fleet: Fleet) -> None:

@@ -15,7 +15,6 @@ from muster.emulator.faults.program_limits import ProgramLimits
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.launch.backend import Backend
 from muster.emulator.launch.limits import Limited
-from muster.emulator.launch.pausing import Pauses
 from muster.emulator.links.network import GatewayFleet
 from muster.emulator.links.shape import Shape
 from muster.emulator.runs.process_configs import ProcessConfigs
@@ -55,7 +54,7 @@ class FleetSite:
         self._shared: dict[str, str] = {}
         self._groups = {resident.client: resident.group for resident in configs.residents}
         self.links = LinkSite(network, self._groups, _shapes(configs.scenario, self._groups))
-        self._pauses = Pauses(clock)
+        self._pauses = backend.pauses
         self._limits = ProgramLimits(backend, self._pauses, clock)
         self._starved = set[str]()
         self._no_room = configs.folder / NO_ROOM

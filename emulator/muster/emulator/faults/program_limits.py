@@ -7,16 +7,15 @@ from collections.abc import Sequence
 
 from muster.common.clock import Clock
 from muster.emulator.faults.injection import MeasuredUse
-from muster.emulator.launch.backend import Backend, ProgramUse
+from muster.emulator.launch.backend import Backend, ProgramPauses, ProgramUse
 from muster.emulator.launch.limits import Limited
-from muster.emulator.launch.pausing import Pauses
 
 
 class ProgramLimits:
     """The limits of programs. If several faults limit the same, shares of a core multiply, and
     otherwise the smallest limit counts."""
 
-    def __init__(self, backend: Backend, pauses: Pauses, clock: Clock) -> None:
+    def __init__(self, backend: Backend, pauses: ProgramPauses, clock: Clock) -> None:
         self._backend = backend
         self._pauses = pauses
         self._clock = clock

@@ -9,6 +9,7 @@ from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.launch.limits import Limited
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 
@@ -23,14 +24,12 @@ class EndedBeforeReady(LaunchFailed):
 
     Attributes:
         name, status: the program's name and exit status, as `Died` gets them.
-
-    Args:
         last_lines: the end of the program's log, for the message.
     """
 
     def __init__(self, name: str, status: int, last_lines: str) -> None:
         super().__init__(f"the {name} {ending(status)} before it was ready{last_lines}")
-        self.name, self.status = name, status
+        self.name, self.status, self.last_lines = name, status, last_lines
 
 
 def ending(status: int, cause: str = "") -> str:
@@ -82,16 +81,51 @@ class Program(Protocol):
         ...
 
 
+class ProgramPauses(Protocol):
+    """Pauses and limits programs. All of them go on if the supervisor dies."""
+
+    async def pause(self, name: str, handle: Mapping[str, Any]) -> bool:
+        """Pause the program with the identity `handle`; return whether it was there to be
+        paused."""
+        ...
+
+    async def resume(self, name: str) -> None:
+        """Let a program go on."""
+        ...
+
+    async def limit(self, name: str, what: Limited, value: float, handle: Mapping[str, Any]) -> str:
+        """Limit a program; return why that was impossible, "" if it was done or if the program has
+        ended."""
+        ...
+
+    async def free(self, name: str, what: Limited) -> None:
+        """Take a limit away."""
+        ...
+
+    async def held_back(self, name: str) -> int:
+        """How often a process was stopped by its share of a core while it was running."""
+        ...
+
+    async def close(self) -> None:
+        """Let everything go on."""
+        ...
+
+
 class Backend(Protocol):
     """Starts programs, reports their deaths, and ends them all.
 
     Attributes:
         isolates: whether devices can reach the server only through a gateway.
+        encrypts: whether programs always use TLS, because connections leave this machine or its
+            loopback.
         folders: folders of the run, as the devices see them.
+        pauses: pauses and limits the programs.
     """
 
     isolates: bool
+    encrypts: bool
     folders: DeviceFolders
+    pauses: ProgramPauses
 
     @property
     def here(self) -> str:

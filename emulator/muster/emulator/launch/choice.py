@@ -1,23 +1,55 @@
 """The backends, by name."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from muster.common.clock import Clock
+from muster.common.clock import Clock, WallClock
+from muster.emulator.credentials.issuing import certifier_of
 from muster.emulator.launch.backend import Backend, BackendName, Died, MakeBackend
 from muster.emulator.launch.processes import Processes
+from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 
+Require = Callable[[Scenario], None]
+"""Checks, before anything is made or started, whether a scenario can run. It raises ConfigError if
+it cannot."""
 
-def backend_of(name: BackendName) -> MakeBackend:
-    """The function that makes a backend of this name."""
-    if name == "docker":
-        from muster.emulator.launch.docker.containers import (
-            Containers,  # Docker's SDK takes a while
-        )
 
-        return Containers
-    return _processes
+class Kind(NamedTuple):
+    """A kind of backend.
+
+    Attributes:
+        make: makes the backend of a run.
+        require: checks whether a scenario can run.
+        require_to_verify: checks whether `muster verify` can measure the links of a scenario.
+    """
+
+    make: MakeBackend
+    require: Require
+    require_to_verify: Require
+
+
+def kind_of(name: BackendName) -> Kind:
+    """The kind of backend with this name.
+
+    Raises:
+        ConfigError: what the backend needs is not installed.
+    """
+    match name:  # libraries of backends take a while to import
+        case "docker":
+            from muster.emulator.launch.docker import checks
+            from muster.emulator.launch.docker.containers import Containers
+
+            return Kind(Containers, checks.require, checks.require_to_verify)
+        case "processes":
+            return Kind(_processes, _require_processes, lambda scenario: None)
 
 
 def _processes(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> Backend:
     return Processes(folder, clock, died, spawn=scenario.launch.start == "spawn")
+
+
+def _require_processes(scenario: Scenario) -> None:
+    doctor.require(scenario)
+    certifier_of(scenario.launch, required=False, clock=WallClock())

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from muster.common.clock import Clock
@@ -23,7 +24,7 @@ class Pauses:
         self._turn = asyncio.Lock()
         self._asking = set[asyncio.Future[dict[str, Any]]]()
 
-    async def pause(self, name: str, handle: dict[str, Any]) -> bool:
+    async def pause(self, name: str, handle: Mapping[str, Any]) -> bool:
         """Pause a program; return whether it was there to be paused."""
         answer = await self._ask({"pause": name, **handle})
         return not (answer["failed"] or answer.get("ended"))
@@ -32,7 +33,7 @@ class Pauses:
         """Let a program go on."""
         await self._ask({"resume": name})
 
-    async def limit(self, name: str, what: Limited, value: float, handle: dict[str, Any]) -> str:
+    async def limit(self, name: str, what: Limited, value: float, handle: Mapping[str, Any]) -> str:
         """Limit a program; return why that was impossible, "" if it was done or if the program has
         ended."""
         request = {"limit": name, "what": what, "value": value, **handle}

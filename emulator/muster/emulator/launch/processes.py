@@ -21,8 +21,9 @@ from muster.common.processes import PARENT, child_command
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
-from muster.emulator.launch.backend import Died, EndedBeforeReady
+from muster.emulator.launch.backend import Died, EndedBeforeReady, ProgramPauses
 from muster.emulator.launch.local_program import LocalProgram
+from muster.emulator.launch.pausing import Pauses
 from muster.emulator.launch.starting import READY_S, StartingPrograms, quoted
 from muster.emulator.runs.run_folder import ADDRESS
 from muster.server.config import ServerProcess
@@ -39,9 +40,11 @@ class Processes:
     """
 
     isolates = False
+    encrypts = False
 
     def __init__(self, folder: Path, clock: Clock, died: Died, spawn: bool = False) -> None:
         self.folders = DeviceFolders(str(folder / "devices"), str(folder / SECRETS))
+        self.pauses: ProgramPauses = Pauses(clock)
         self._spawn = spawn
         self._folder = folder
         self._clock = clock

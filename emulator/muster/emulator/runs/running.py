@@ -13,8 +13,7 @@ from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, RunFailed, reason_of
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
-from muster.emulator.launch.choice import backend_of
-from muster.emulator.runs import doctor
+from muster.emulator.launch.choice import kind_of
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, run_folder
@@ -127,13 +126,7 @@ def require(scenario: Scenario, backend: BackendName) -> None:
     Raises:
         ConfigError: it cannot; the message names what is missing.
     """
-    if backend == "docker":
-        from muster.emulator.launch.docker import checks
-
-        checks.require(scenario)
-    else:
-        doctor.require(scenario)
-        certifier_of(scenario.launch, required=False, clock=WallClock())
+    kind_of(backend).require(scenario)
 
 
 def _run_in(
@@ -192,12 +185,12 @@ async def _supervise(
     show: Show,
     show_every_s: float,
 ) -> None:
-    supervisor = Supervisor(scenario, folder, clock, show, backend_of(backend), show_every_s)
+    supervisor = Supervisor(scenario, folder, clock, show, kind_of(backend).make, show_every_s)
     if threading.current_thread() is threading.main_thread():
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, supervisor.stop)
-    certifier = certifier_of(scenario.launch, supervisor.backend.isolates, clock)
+    certifier = certifier_of(scenario.launch, supervisor.backend.encrypts, clock)
     try:
         issuer = supervisor.configs.issue_credentials(certifier)
         renewing = asyncio.create_task(issuer.keep_renewing())

@@ -50,6 +50,16 @@ def require(scenario: Scenario) -> None:
         require_reach()
 
 
+def require_to_verify(scenario: Scenario) -> None:
+    """Check, before anything starts, that the links of a scenario can be measured in containers.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    require(scenario)
+    require_reach()
+
+
 def require_reach() -> None:
     """Check that this machine can reach the networks of containers.
 

@@ -30,7 +30,7 @@ from muster.common.credentials import (
 from muster.common.errors import LaunchFailed, Unauthenticated
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
-from muster.emulator.launch.backend import Died
+from muster.emulator.launch.backend import Died, ProgramPauses
 from muster.emulator.launch.docker.container import ContainerProgram, run_container
 from muster.emulator.launch.docker.daemon import (
     connect,
@@ -54,6 +54,7 @@ from muster.emulator.launch.docker.services import (
     group_network,
     project_of,
 )
+from muster.emulator.launch.pausing import Pauses
 from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.starting import LAST_LINES, StartingPrograms, quoted
 from muster.emulator.runs.run_folder import ADDRESS
@@ -76,9 +77,11 @@ class Containers:
     """
 
     isolates = True
+    encrypts = True
     folders = INSIDE
 
     def __init__(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> None:
+        self.pauses: ProgramPauses = Pauses(clock)
         self._folder = folder
         self._clock = clock
         self._died = died

@@ -23,7 +23,7 @@ from muster.emulator.credentials.issuing import Issuer, certifier_of
 from muster.emulator.fleet.packs import packs_by_group
 from muster.emulator.fleet.population import population
 from muster.emulator.launch.backend import BackendName, MakeBackend, ending
-from muster.emulator.launch.choice import backend_of
+from muster.emulator.launch.choice import kind_of
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.gateway_configs import gateways_of
 from muster.emulator.links.verification.gateways import DEVICES, SECONDS, Show, verify_gateways
@@ -65,18 +65,14 @@ def verify(
             f"{scenario.name} has no links to verify: every group reaches the server directly; "
             "set groups.link.profile, or groups.link.up and groups.link.down"
         )
-    make_backend = backend_of(backend)
-    if backend == "docker":
-        from muster.emulator.launch.docker import checks
-
-        checks.require(scenario)
-        checks.require_reach()
+    kind = kind_of(backend)
+    kind.require_to_verify(scenario)
     work = _verify(
         scenario,
         seconds,
         tolerances or Tolerances(),
         devices,
-        make_backend,
+        kind.make,
         show,
         clock or WallClock(),
     )
@@ -129,7 +125,7 @@ async def _with_gateways(
         for part in ("logs", "setup"):
             (folder / part).mkdir()
         backend = make_backend(scenario, folder, clock, on_death)
-        certifier = certifier_of(scenario.launch, backend.isolates, clock)
+        certifier = certifier_of(scenario.launch, backend.encrypts, clock)
         residents, credentials = population(scenario), folder / SECRETS
         issuer = Issuer(credentials, secrets.token_hex(8), certifier)
         issuer.issue(packs_by_group(scenario, residents))
