@@ -322,5 +322,9 @@ class NurseryProcess(Section):
     folder: str
     """The run folder."""
 
+    writes_model: bool = True
+    """Whether it writes the initial model into the run folder. If a run has several nurseries, on
+    different machines, one of them does."""
+
     rational: dict[str, int] = Field(default_factory=dict)
     """The index of each enrolled device that is rational, by its name."""

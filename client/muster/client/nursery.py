@@ -14,6 +14,7 @@ The supervisor and the nursery talk over a socket pair, one JSON object a line. 
 `started` and `exited`.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -127,11 +128,12 @@ def log_to(path: Path) -> None:
     os.close(file)
 
 
-def prepare(task: OpenTask, folder: Path, rational: Mapping[str, int]) -> dict[str, Any]:
-    """Write the initial model; return the number of examples, the schema and the layers of
-    hidden units for the server.
+def prepare(task: OpenTask, folder: Path | None, rational: Mapping[str, int]) -> dict[str, Any]:
+    """Write the initial model; return its SHA-256, and the number of examples, the schema and the
+    layers of hidden units for the server.
 
     Args:
+        folder: the run folder; None: the model is not written.
         rational: the indices of the rational devices, by name.
 
     Raises:
@@ -143,8 +145,10 @@ def prepare(task: OpenTask, folder: Path, rational: Mapping[str, int]) -> dict[s
     layout = layout_of(module)
     shapes = layout.schema
     body = initial_vector(module).astype(WIRE).tobytes()
-    write_atomic(folder / "setup/initial.safetensors", safetensors_header(shapes), body)
+    if folder is not None:
+        write_atomic(folder / "setup/initial.safetensors", safetensors_header(shapes), body)
     return {
+        "model_sha256": hashlib.sha256(body).hexdigest(),
         "examples": task.examples,
         "schema": [{"name": t.name, "shape": list(t.shape)} for t in shapes.tensors],
         "units": [layer.model_dump() for layer in layout.layers],
@@ -167,7 +171,8 @@ def main() -> None:
     try:
         task = read_task(config.task).open(config.population, config.seed)
         nursery = Nursery(config, task, supervisor)
-        prepared = prepare(task, Path(config.folder), config.rational)
+        folder = Path(config.folder) if config.writes_model else None
+        prepared = prepare(task, folder, config.rational)
         if isinstance(task, HostedTask):
             task.warm()
     except MusterError as error:

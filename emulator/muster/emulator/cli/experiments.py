@@ -178,8 +178,8 @@ def compare(
 )
 @click.option(
     "--backend",
-    type=click.Choice(["processes", "docker"]),
-    help="Where fleets run: processes of this machine (default), or containers.",
+    type=click.Choice(["processes", "docker", "ray"]),
+    help="Where fleets run: processes of this machine (default), containers, or a Ray cluster.",
 )
 @DATA
 @click.option(

@@ -24,9 +24,10 @@ T = TypeVar("T")
 RUN = click.argument("folder", type=click.Path(path_type=Path), default=Path("runs/latest"))
 BACKEND = click.option(
     "--backend",
-    type=click.Choice(["processes", "docker"]),
+    type=click.Choice(["processes", "docker", "ray"]),
     default="processes",
-    help="Where the fleet runs: processes of this machine (default), or Docker containers.",
+    help="Where the fleet runs: processes of this machine (default), Docker containers, or the "
+    "nodes of a Ray cluster.",
 )
 DATA = click.option(
     "--data", metavar="DIR", help="The data directory; it takes precedence over MUSTER_DATA."

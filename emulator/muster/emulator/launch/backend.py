@@ -42,7 +42,7 @@ def ending(status: int, cause: str = "") -> str:
     return f"ended unexpectedly {how}" + (f" ({cause})" if cause else "")
 
 
-BackendName = Literal["processes", "docker"]
+BackendName = Literal["processes", "docker", "ray"]
 
 
 class ProgramUse(NamedTuple):

@@ -42,6 +42,14 @@ def kind_of(name: BackendName) -> Kind:
             from muster.emulator.launch.docker.containers import Containers
 
             return Kind(Containers, checks.require, checks.require_to_verify)
+        case "ray":
+            from muster.emulator.launch.ray import checks as cluster_checks
+
+            return Kind(
+                cluster_checks.ray_fleet,
+                cluster_checks.require,
+                cluster_checks.require_to_verify,
+            )
         case "processes":
             return Kind(_processes, _require_processes, lambda scenario: None)
 

@@ -29,6 +29,8 @@ from muster.emulator.runs.run_folder import ADDRESS
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
+NURSERY = "nursery"
+
 _POLL_S = 0.01
 
 
@@ -37,12 +39,20 @@ class Processes:
 
     Args:
         spawn: whether to start every pack in a process that shares nothing with the nursery.
+        nursery: the name of the nursery, and of its log.
     """
 
     isolates = False
     encrypts = False
 
-    def __init__(self, folder: Path, clock: Clock, died: Died, spawn: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        died: Died,
+        spawn: bool = False,
+        nursery: str = NURSERY,
+    ) -> None:
         self.folders = DeviceFolders(str(folder / "devices"), str(folder / SECRETS))
         self.pauses: ProgramPauses = Pauses(clock)
         self._spawn = spawn
@@ -51,6 +61,7 @@ class Processes:
         self._died = died
         self._server: asyncio.subprocess.Process | None = None
         self._nursery: asyncio.subprocess.Process | None = None
+        self._nursery_name = nursery
         self._spawned: list[asyncio.subprocess.Process] = []
         self._gateways: list[asyncio.subprocess.Process] = []
         self._control: asyncio.StreamWriter | None = None
@@ -100,11 +111,11 @@ class Processes:
             LaunchFailed: its start takes too long.
         """
         self._hang_up()
-        self._starting.begin("nursery")
+        self._starting.begin(self._nursery_name)
         ours, theirs = socket.socketpair()
         with theirs:
             self._nursery = await self._start(
-                "nursery",
+                self._nursery_name,
                 ["muster.client.nursery", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.PIPE,
@@ -118,8 +129,8 @@ class Processes:
         try:
             prepared = await asyncio.wait_for(self._prepared, READY_S)
         except TimeoutError:
-            raise self._starting.too_slow("nursery") from None
-        self._starting.ready("nursery")
+            raise self._starting.too_slow(self._nursery_name) from None
+        self._starting.ready(self._nursery_name)
         return prepared
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -294,9 +305,9 @@ class Processes:
         status = await process.wait()
         if self._alive.get(name) is program:
             del self._alive[name]
-        if name == "nursery" and self._reading is not None:
+        if name == self._nursery_name and self._reading is not None:
             await asyncio.wait({self._reading})  # its last message may give the reason
-        if name == "nursery" and not self._prepared.done():
+        if name == self._nursery_name and not self._prepared.done():
             ended = EndedBeforeReady(name, status, self.last_lines(name))
             self._prepared.set_exception(ended)
         else:

@@ -91,13 +91,19 @@ def require_room(fleet: FleetSize) -> None:
     Raises:
         ConfigError: the limit is too low for a fleet of this size.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard or hard == resource.RLIM_INFINITY:
-        needed = _files(fleet) if hard == resource.RLIM_INFINITY else hard
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    raise_file_limit(_files(fleet))
     finding = _descriptors(fleet)
     if not finding.enough:
         raise ConfigError(f"{finding.subject}: {finding.found}. {finding.advice}")
+
+
+def raise_file_limit(needed: int) -> None:
+    """Raise this process's limit on file descriptors as far as allowed; if there is no hard limit,
+    to `needed`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard or hard == resource.RLIM_INFINITY:
+        wanted = needed if hard == resource.RLIM_INFINITY else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def gpus() -> int:

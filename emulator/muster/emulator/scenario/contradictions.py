@@ -75,6 +75,11 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"clock.scale: {scenario.clock.scale:g}, but links are real and run in wall time; "
             f"expected 1 with links"
         )
+    if unknown := sorted(scenario.launch.cluster.labels.keys() - set(names)):
+        found.append(
+            f"launch.cluster.labels: there is no group {', '.join(unknown)}; expected the name of "
+            f"a group: {', '.join(names)}"
+        )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link to measure; set groups.link.profile")
     found += _impossible_expectations(scenario)

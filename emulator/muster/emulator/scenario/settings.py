@@ -102,6 +102,30 @@ class Group(Section):
         return -(-self.count // self.devices_per_process)
 
 
+class Cluster(Section):
+    """With the ray backend, the nodes that carry the devices of a run, and what is reserved for
+    them ([cluster.md](cluster.md))."""
+
+    nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Number of nodes that carry devices. Absent: all nodes that the cluster has."""
+
+    resources: dict[str, Annotated[float, Field(gt=0, le=1e15)]] = Field(
+        default_factory=lambda: {"CPU": 0.002, "memory": 20 * 2**20}
+    )
+    """What is reserved for each process of devices, by Ray's name of the resource: CPU (logical
+    cores), memory (bytes), or a resource of your own. Ray reserves but does not limit. The default
+    is what a small model needs: 500 processes to a core, 20 MiB each."""
+
+    labels: dict[Name, dict[str, str]] = Field(default_factory=dict)
+    """Labels that a node must have to carry a group, by the name of the group:
+    `labels = { vision = { zone = "b" } }`. Groups that are absent may be on any node."""
+
+    lease_s: Annotated[float, Field(ge=1, le=3600)] = 10.0
+    """Wall seconds without a word from the command that runs the fleet after which the programs of
+    a node end. If a node is lost, its devices are started elsewhere no earlier than that, so that
+    no device is ever there twice."""
+
+
 class Launch(Section):
     """How the processes of a run are started, restarted and placed."""
 
@@ -139,6 +163,8 @@ class Launch(Section):
 
     devices_per_gpu: DeviceCount = 8
     """Number of processes that may train on one GPU. Each takes some hundred MiB of its memory."""
+
+    cluster: Cluster = Cluster()
 
 
 class ScenarioSettings(Section):

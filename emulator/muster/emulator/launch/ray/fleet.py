@@ -1,0 +1,345 @@
+"""The ray backend: a server on this machine, and the devices with their gateways on the nodes of a
+Ray cluster.
+
+The run folder is on a file system that all nodes share, so every program finds its settings, its
+credentials and its state there, wherever it runs. If a node is lost, its programs are started on
+other nodes, and the supervisor learns of one death for its gateways each, and of one for all its
+packs.
+"""
+
+import asyncio
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from muster.client.config import NurseryProcess, PackProcess
+from muster.common.clock import Clock
+from muster.common.credentials import SECRETS
+from muster.common.errors import LaunchFailed
+from muster.emulator.fleet.packs import DeviceFolders
+from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.launch.backend import Died, EndedBeforeReady, Program, ProgramPauses
+from muster.emulator.launch.processes import NURSERY, Processes
+from muster.emulator.launch.ray.demand import loads_of
+from muster.emulator.launch.ray.node_link import NodeLink, NodeLost, Pipe
+from muster.emulator.launch.ray.node_program import NodeProcess
+from muster.emulator.launch.ray.placing import Load, Node, Resources, choose, place, total
+from muster.emulator.launch.ray.remote_program import ClusterPauses, RemoteProgram
+from muster.emulator.runs.run_folder import SCENARIO
+from muster.emulator.scenario.scenario import Scenario
+from muster.server.config import ServerProcess
+
+_LOST = "its node was lost"
+
+
+class Cluster(Protocol):
+    """The cluster, as the backend uses it (`RayCluster`)."""
+
+    @property
+    def address(self) -> str: ...
+
+    def nodes(self) -> Sequence[Node]: ...
+
+    async def reserve(self, needs: Mapping[str, Resources]) -> None: ...
+
+    async def open(self, node: Node, config: NodeProcess, shared: str, log: str) -> Pipe: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Member:
+    """A node that carries programs.
+
+    Attributes:
+        prepared: what its nursery has reported; None: it is not ready.
+    """
+
+    node: Node
+    link: NodeLink
+    loads: list[Load] = field(default_factory=list)
+    prepared: dict[str, Any] | None = None
+
+    @property
+    def programs(self) -> Iterator[str]:
+        """The names of the programs that are placed here."""
+        for load in self.loads:
+            yield from load.programs
+
+
+class RayFleet:
+    """The backend that runs a fleet on the nodes of a Ray cluster.
+
+    Args:
+        cluster: the cluster.
+    """
+
+    isolates = False
+    encrypts = True
+
+    def __init__(
+        self, scenario: Scenario, folder: Path, clock: Clock, died: Died, cluster: Cluster
+    ) -> None:
+        self.folders = DeviceFolders(str(folder / "devices"), str(folder / SECRETS))
+        self._settings = scenario.launch.cluster
+        self._spawn = scenario.launch.start == "spawn"
+        self._folder = folder
+        self._clock = clock
+        self._died = died
+        self._cluster = cluster
+        self._here = Processes(folder, clock, died)
+        self.pauses: ProgramPauses = ClusterPauses(self._here.pauses, self._link_of)
+        self._members: dict[str, _Member] = {}
+        self._opened = 0
+        self._homeless = list(loads_of(scenario))
+        self._moving = asyncio.Lock()
+        self._lost_nodes = set[str]()
+        self._nursery: NurseryProcess | None = None
+        self._configs: dict[str, PackProcess] = {}
+        self._gateways: dict[str, str] = {}
+        self._alive: dict[str, RemoteProgram] = {}
+        self._orphans: dict[str, list[str]] = {}
+        self._causes: dict[str, str] = {}
+
+    # --- what it knows ---------------------------------------------------------------------------
+
+    @property
+    def here(self) -> str:
+        """This machine's address in the cluster."""
+        return self._cluster.address
+
+    def reachable_ports(self, group: str, ports: Ports) -> Ports:
+        """The same ports by which the group's devices reach the gateway."""
+        return ports
+
+    @property
+    def alive(self) -> Mapping[str, Program]:
+        """The live programs of this machine and of all nodes."""
+        return {**self._here.alive, **self._alive}
+
+    @property
+    def placeable(self) -> Mapping[str, int]:
+        """Empty, because the programs of a run are on several machines."""
+        return {}
+
+    def with_addresses(self, server: ServerProcess) -> ServerProcess:
+        """The server's settings, with which all nodes reach it."""
+        return server.model_copy(update={"host": self._cluster.address})
+
+    def cause_of(self, name: str) -> str:
+        return self._causes.get(name, "")
+
+    def last_lines(self, name: str) -> str:
+        return self._here.last_lines(name)
+
+    def _link_of(self, program: str) -> NodeLink | None:
+        member = self._member_of(program)
+        return member.link if member is not None else None
+
+    def _member_of(self, program: str) -> _Member | None:
+        return next((m for m in self._members.values() if program in m.programs), None)
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Place every program that has no node, and start what is needed on nodes that are new.
+
+        Raises:
+            ConfigError: the cluster is too small, or a node is not like this machine.
+            LaunchFailed: a node cannot be started, or resources are not free.
+        """
+        async with self._moving:
+            if not self._homeless:
+                return
+            before = {id: member.loads for id, member in self._members.items()}
+            placed = place(self._homeless, self._candidates(), before)
+            await self._cluster.reserve({id: total(loads) for id, loads in placed.items()})
+            nodes = {node.id: node for node in self._cluster.nodes()}
+            new = [id for id in placed if id not in self._members]
+            await asyncio.gather(*(self._open(nodes[id]) for id in new))
+            for id, loads in placed.items():
+                self._members[id].loads += loads
+            self._homeless.clear()
+
+    def _candidates(self) -> Sequence[Node]:
+        """The nodes that may carry programs: first those that do, and none that was lost while
+        there are others."""
+        nodes = sorted(self._cluster.nodes(), key=lambda node: node.id not in self._members)
+        sound = [node for node in nodes if node.id not in self._lost_nodes]
+        number = None if self._lost_nodes else self._settings.nodes
+        return choose(sound or nodes, number, self._homeless)
+
+    async def _open(self, node: Node) -> None:
+        self._opened += 1
+        name = str(self._opened)
+        config = NodeProcess(
+            name=name, folder=str(self._folder), spawn=self._spawn, lease_s=self._settings.lease_s
+        )
+        log = str(self._folder / "logs" / f"node-{name}.log")
+        pipe = await self._cluster.open(node, config, str(self._folder / SCENARIO), log)
+        link = NodeLink(
+            pipe, self._clock, self._settings.lease_s, self._tell, lambda: self._lose(node.id)
+        )
+        self._members[node.id] = _Member(node, link)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """Take notice of what the program of a node has told."""
+        match message:
+            case {"alive": started}:
+                for name, pid in started.items():
+                    if (link := self._link_of(name)) is not None:
+                        self._alive[name] = RemoteProgram(name, pid, link)
+            case {"died": name, "status": status}:
+                self._alive.pop(name, None)
+                self._died(name, status)
+
+    def _lose(self, id: str) -> None:
+        """Report the deaths of a node that is lost. Its programs get other nodes when they are
+        started again."""
+        member = self._members.pop(id)
+        self._lost_nodes.add(id)
+        self._homeless += member.loads
+        started = [name for name in member.programs if name in self._alive or name in self._configs]
+        for name in started:
+            self._alive.pop(name, None)
+            self._causes[name] = _LOST
+        packs = [name for name in started if name in self._configs]
+        for name in started:
+            if name not in self._configs:
+                self._died(name, -signal.SIGKILL)
+        if packs:
+            self._orphans[packs[0]] = packs
+            self._died(packs[0], -signal.SIGKILL)
+
+    # --- starting --------------------------------------------------------------------------------
+
+    async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
+        """Start a nursery on every node. Return what the first one reports.
+
+        Raises:
+            ConfigError: the task cannot be opened for this population, the cluster is too small, or
+                a node is not like this machine.
+            EndedBeforeReady: a nursery died, or a node was lost; it can be started again.
+            LaunchFailed: a start takes too long, or the nodes make different models.
+        """
+        self._nursery = config
+        try:
+            await self._settle()
+            first, *others = self._members.values()
+            prepared = await self._prepare(first)
+            await asyncio.gather(*(self._prepare(member) for member in others))
+        except NodeLost:
+            raise EndedBeforeReady(NURSERY, -signal.SIGKILL, f": {_LOST}") from None
+        return prepared
+
+    async def _prepare(self, member: _Member) -> dict[str, Any]:
+        """Start the nursery of a node, unless it is ready, and return what it reports."""
+        if member.prepared is None:
+            assert self._nursery is not None
+            config = self._nursery.model_dump()
+            member.prepared = await member.link.ask("start_nursery", config=config)
+            # The nurseries of other nodes, now or later, must not write the model again.
+            self._nursery = self._nursery.model_copy(update={"writes_model": False})
+            first = next(iter(self._members.values()))
+            if first.prepared is not None and not _alike(first.prepared, member.prepared):
+                raise LaunchFailed(
+                    f"the nodes {first.node.address} and {member.node.address} prepare different "
+                    "models or data; install the same packages and data on all nodes"
+                )
+        assert member.prepared is not None
+        return member.prepared
+
+    async def start_gateway(self, config: GatewayProcess) -> Ports:
+        """Start the gateway of a group on the node of its devices.
+
+        Raises:
+            EndedBeforeReady: the gateway died, or its node was lost; it can be started again.
+            LaunchFailed: its start takes too long.
+        """
+        name = gateway_name(config.group)
+        await self._settle()
+        try:
+            member = self._carrier_of(name)
+            self._causes.pop(name, None)
+            told = config.model_copy(update={"host": member.node.address}).model_dump()
+            ports = Ports.model_validate(await member.link.ask("start_gateway", config=told))
+        except NodeLost:
+            raise EndedBeforeReady(name, -signal.SIGKILL, f": {_LOST}") from None
+        self._gateways[config.group] = ports.host
+        return ports
+
+    async def start_server(self) -> str:
+        """Start the server on this machine; return its address, host:port."""
+        return await self._here.start_server()
+
+    async def start_evaluation(self) -> None:
+        """Do nothing, because the server starts the evaluation."""
+
+    async def start_packs(self, configs: Sequence[PackProcess]) -> None:
+        """Start packs on their nodes, and with a pack whose node was lost all others of that
+        node."""
+        self._configs |= {config.name: config for config in configs}
+        names = list(self._with_orphans(config.name for config in configs))
+        await self._settle()
+        by_node: dict[str, list[PackProcess]] = {}
+        for name in names:
+            member = self._member_of(name)
+            if member is not None:  # else it was lost again, and its death will be reported
+                self._causes.pop(name, None)
+                by_node.setdefault(member.node.id, []).append(self._configs[name])
+        await asyncio.gather(*(self._start_on(id, packs) for id, packs in by_node.items()))
+
+    def _with_orphans(self, names: Iterable[str]) -> Iterator[str]:
+        for name in names:
+            yield from self._orphans.pop(name, [name])
+
+    async def _start_on(self, id: str, packs: Sequence[PackProcess]) -> None:
+        try:
+            member = self._members[id]
+            await self._prepare(member)
+            configs = [self._beside_gateway(pack).model_dump() for pack in packs]
+            await member.link.ask("start_packs", configs=configs)
+        except (KeyError, NodeLost):
+            pass  # its loss is reported as the death of these packs
+
+    def _beside_gateway(self, pack: PackProcess) -> PackProcess:
+        """The settings of a pack, with the address that the gateway of its group has now."""
+        host = self._gateways.get(pack.devices[0].client.rpartition("-")[0])
+        if host is None:
+            return pack
+        moved = {"address": _at(host, pack.address)}
+        if pack.slots is not None:
+            slots = pack.slots.model_copy(update={"address": _at(host, pack.slots.address)})
+            return pack.model_copy(update={**moved, "slots": slots})
+        return pack.model_copy(update=moved)
+
+    def _carrier_of(self, program: str) -> _Member:
+        """The node of a program.
+
+        Raises:
+            NodeLost: it has none any more.
+        """
+        member = self._member_of(program)
+        if member is None:
+            raise NodeLost(_LOST)
+        return member
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End all programs on all nodes and on this machine."""
+        members = list(self._members.values())
+        await asyncio.gather(*(member.link.close() for member in members))
+        await self._here.close()
+        self._cluster.close()
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return {**one, "event": ""} == {**other, "event": ""}
+
+
+def _at(host: str, address: str) -> str:
+    """The same port at another host."""
+    return f"{host}:{address.rpartition(':')[2]}"

@@ -1,0 +1,101 @@
+"""The actor of a node: a pipe between the backend and the program of the node.
+
+It never forks, because Ray's and gRPC's threads do not survive that; it starts the program as a new
+process. The program dies with this actor, and it ends too when its input closes.
+"""
+
+import asyncio
+import json
+import os
+import platform
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+import ray.util
+
+from muster.common.processes import PARENT, child_command
+
+
+class NodeActor:
+    """Starts the program of its node, and carries lines to it and from it."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        self._started = threading.Event()
+        self._program: subprocess.Popen[bytes]
+
+    async def facts(self, shared: str) -> dict[str, str | bool]:
+        """What must be alike on all nodes.
+
+        Args:
+            shared: a file that must be there.
+        """
+        return {
+            "address": ray.util.get_node_ip_address(),
+            "Python": platform.python_version(),
+            "muster": version("muster"),
+            "sees": await asyncio.to_thread(Path(shared).is_file),
+        }
+
+    async def start(self, settings: str, environment: Mapping[str, str], log: str) -> None:
+        """Start the program of the node.
+
+        Args:
+            settings: its first line.
+            environment: what its environment has besides that of this actor.
+            log: the file that gets its messages.
+        """
+        loop = asyncio.get_running_loop()
+        # The program dies with the thread that started it (PR_SET_PDEATHSIG), so that thread is one
+        # that lives as long as the program.
+        arguments = loop, {**os.environ, **environment}, log
+        threading.Thread(target=self._run, args=arguments, daemon=True).start()
+        await loop.run_in_executor(None, self._started.wait)
+        await self.send([settings])
+
+    def _run(
+        self, loop: asyncio.AbstractEventLoop, environment: Mapping[str, str], log: str
+    ) -> None:
+        with open(log, "ab") as messages:
+            self._program = subprocess.Popen(
+                child_command("muster.emulator.launch.ray.node_program"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=messages,
+                start_new_session=True,
+                env={**environment, PARENT: str(os.getpid())},
+            )
+        self._started.set()
+        assert self._program.stdout is not None
+        for line in self._program.stdout:
+            loop.call_soon_threadsafe(self._lines.put_nowait, line.decode())
+        # It is not waited for yet, so the number of its group is still its own.
+        with suppress(ProcessLookupError):
+            os.killpg(self._program.pid, signal.SIGKILL)
+        ended = json.dumps({"ended": self._program.wait()})
+        loop.call_soon_threadsafe(self._lines.put_nowait, ended)
+
+    async def send(self, lines: Sequence[str]) -> None:
+        """Send lines to the program."""
+        assert self._program.stdin is not None
+        with suppress(BrokenPipeError):
+            self._program.stdin.write("".join(f"{line}\n" for line in lines).encode())
+            self._program.stdin.flush()
+
+    async def receive(self) -> list[str]:
+        """Wait for lines of the program, and return those that are there."""
+        lines = [await self._lines.get()]
+        while not self._lines.empty():
+            lines.append(self._lines.get_nowait())
+        return lines
+
+    async def end(self) -> None:
+        """Close the program's input, so that it ends."""
+        assert self._program.stdin is not None
+        with suppress(BrokenPipeError):
+            self._program.stdin.close()
