@@ -102,14 +102,14 @@ class Group(Section):
         return -(-self.count // self.devices_per_process)
 
 
-class Cluster(Section):
+class ClusterSettings(Section):
     """With the ray backend, the nodes that carry the devices of a run, and what is reserved for
     them ([cluster.md](cluster.md))."""
 
     nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Number of nodes that carry devices. Absent: all nodes that the cluster has."""
 
-    resources: dict[str, Annotated[float, Field(gt=0, le=1e15)]] = Field(
+    resources: dict[str, Annotated[float, Field(ge=0.0001, le=1e15)]] = Field(
         default_factory=lambda: {"CPU": 0.002, "memory": 20 * 2**20}
     )
     """What is reserved for each process of devices, by Ray's name of the resource: CPU (logical
@@ -164,7 +164,7 @@ class Launch(Section):
     devices_per_gpu: DeviceCount = 8
     """Number of processes that may train on one GPU. Each takes some hundred MiB of its memory."""
 
-    cluster: Cluster = Cluster()
+    cluster: ClusterSettings = ClusterSettings()
 
 
 class ScenarioSettings(Section):

@@ -8,7 +8,7 @@ from muster.emulator.credentials.issuing import certifier_of
 from muster.emulator.fleet import server_view
 from muster.emulator.launch.backend import Died
 from muster.emulator.launch.ray.cluster import RayCluster
-from muster.emulator.launch.ray.demand import loads_of
+from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.fleet import RayFleet
 from muster.emulator.launch.ray.placing import choose, place
 from muster.emulator.runs import doctor
@@ -31,9 +31,9 @@ def require(scenario: Scenario) -> None:
     doctor.require_room(doctor.FleetSize.of(scenario))
     doctor.require_port(scenario.server.port)
     certifier_of(scenario.launch, required=True, clock=WallClock())
-    loads = loads_of(scenario)
-    nodes = choose(RayCluster().nodes(), scenario.launch.cluster.nodes, loads)
-    place(loads, nodes, {})
+    bundles = bundles_of(scenario)
+    nodes = choose(RayCluster().nodes(), scenario.launch.cluster.nodes, bundles)
+    place(bundles, nodes, {})
 
 
 def require_to_verify(scenario: Scenario) -> None:

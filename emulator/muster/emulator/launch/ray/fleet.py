@@ -22,10 +22,10 @@ from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import Died, EndedBeforeReady, Program, ProgramPauses
 from muster.emulator.launch.processes import NURSERY, Processes
-from muster.emulator.launch.ray.demand import loads_of
+from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.node_link import NodeLink, NodeLost, Pipe
 from muster.emulator.launch.ray.node_program import NodeProcess
-from muster.emulator.launch.ray.placing import Load, Node, Resources, choose, place, total
+from muster.emulator.launch.ray.placing import Bundle, Node, Resources, choose, place, total
 from muster.emulator.launch.ray.remote_program import ClusterPauses, RemoteProgram
 from muster.emulator.runs.run_folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
@@ -59,14 +59,14 @@ class _Member:
 
     node: Node
     link: NodeLink
-    loads: list[Load] = field(default_factory=list)
+    bundles: list[Bundle] = field(default_factory=list)
     prepared: dict[str, Any] | None = None
 
     @property
     def programs(self) -> Iterator[str]:
         """The names of the programs that are placed here."""
-        for load in self.loads:
-            yield from load.programs
+        for bundle in self.bundles:
+            yield from bundle.programs
 
 
 class RayFleet:
@@ -93,7 +93,7 @@ class RayFleet:
         self.pauses: ProgramPauses = ClusterPauses(self._here.pauses, self._link_of)
         self._members: dict[str, _Member] = {}
         self._opened = 0
-        self._homeless = list(loads_of(scenario))
+        self._homeless = list(bundles_of(scenario))
         self._moving = asyncio.Lock()
         self._lost_nodes = set[str]()
         self._nursery: NurseryProcess | None = None
@@ -153,14 +153,14 @@ class RayFleet:
         async with self._moving:
             if not self._homeless:
                 return
-            before = {id: member.loads for id, member in self._members.items()}
+            before = {id: member.bundles for id, member in self._members.items()}
             placed = place(self._homeless, self._candidates(), before)
-            await self._cluster.reserve({id: total(loads) for id, loads in placed.items()})
+            await self._cluster.reserve({id: total(bundles) for id, bundles in placed.items()})
             nodes = {node.id: node for node in self._cluster.nodes()}
             new = [id for id in placed if id not in self._members]
             await asyncio.gather(*(self._open(nodes[id]) for id in new))
-            for id, loads in placed.items():
-                self._members[id].loads += loads
+            for id, bundles in placed.items():
+                self._members[id].bundles += bundles
             self._homeless.clear()
 
     def _candidates(self) -> Sequence[Node]:
@@ -200,7 +200,7 @@ class RayFleet:
         started again."""
         member = self._members.pop(id)
         self._lost_nodes.add(id)
-        self._homeless += member.loads
+        self._homeless += member.bundles
         started = [name for name in member.programs if name in self._alive or name in self._configs]
         for name in started:
             self._alive.pop(name, None)

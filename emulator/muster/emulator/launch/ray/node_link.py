@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.emulator.launch.ray.messages import failure_from_json
+from muster.emulator.launch.starting import READY_S
 
 _KEEPS_A_LEASE = 5
 _MARGIN_S = 1.0
@@ -71,8 +72,9 @@ class NodeLink:
         self._lost = lost
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
-        self._sent_s = self._answered_s = clock.monotonic()
-        self._cut = self._ended = self._closing = False
+        self._sent_s = clock.monotonic()
+        self._answered_s: float | None = None
+        self._cut = self._ended = self._gone = self._closing = False
         self._loop = asyncio.get_running_loop()
         self._background = set[asyncio.Task[Any]]()
         self._watching = asyncio.create_task(self._watch())
@@ -84,14 +86,16 @@ class NodeLink:
             NodeLost: the node is lost, or may be.
             ConfigError, EndedBeforeReady, LaunchFailed: what the request led to on the node.
         """
-        if self._cut:
+        if self._gone:
             raise NodeLost("the node is lost")
         self._number += 1
         answer = self._answers[self._number] = self._loop.create_future()
-        sent_s = self._sent_s = self._clock.monotonic()
-        self._pipe.send(json.dumps({"id": self._number, "do": do, **fields}))
+        sent_s = self._clock.monotonic()
+        if not self._cut:  # a word would renew the lease, which has to end
+            self._sent_s = sent_s
+            self._pipe.send(json.dumps({"id": self._number, "do": do, **fields}))
         result = await answer
-        self._answered_s = max(self._answered_s, sent_s)
+        self._answered_s = max(sent_s, self._answered_s or sent_s)
         return result
 
     def order(self, do: str, **fields: Any) -> None:
@@ -118,21 +122,22 @@ class NodeLink:
             task.exception()
 
     async def _watch(self) -> None:
-        reading, keeping = asyncio.create_task(self._read()), asyncio.create_task(self._keep())
+        """Find out that the node is lost, and say so when nothing can be alive there any more."""
+        parts = {asyncio.create_task(self._read()), asyncio.create_task(self._keep())}
         try:
-            await asyncio.wait({reading, keeping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             self._cut = True
-            reading.cancel()
-            keeping.cancel()
-        if not self._ended:
-            self._pipe.kill()
-            ends_s = self._sent_s + self._lease_s + _MARGIN_S
-            if not self._closing:
-                await self._clock.sleep_until(ends_s)
-        for answer in self._answers.values():
-            answer.set_exception(NodeLost("the node is lost"))
-        self._answers.clear()
+            if not self._ended:
+                self._pipe.kill()
+                await self._clock.sleep_until(self._sent_s + self._lease_s + _MARGIN_S)
+        finally:
+            for part in parts:
+                part.cancel()
+            self._cut = self._gone = True
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(NodeLost("the node is lost"))
+            self._answers.clear()
         if not self._closing:
             self._lost()
 
@@ -151,24 +156,29 @@ class NodeLink:
             self._ended = True
         elif "id" not in message:
             self._tell(message)
-        elif not (answer := self._answers.pop(message["id"])).done():
+        elif (answer := self._answers.pop(message["id"], None)) is not None and not answer.done():
             if "failed" in message:
                 answer.set_exception(failure_from_json(message))
             else:
                 answer.set_result(message["result"])
 
     async def _keep(self) -> None:
-        """Renew the lease. Return if the program has not answered for as long as the lease."""
-        while self._clock.monotonic() < self._answered_s + self._lease_s:
+        """Renew the lease. Return if the program has not answered for as long as the lease, or has
+        not begun to in time."""
+        begun_s = self._clock.monotonic()
+        while self._clock.monotonic() < self._answers_until(begun_s):
             self.order("keep")
             await self._clock.sleep_until(self._clock.monotonic() + self._lease_s / _KEEPS_A_LEASE)
 
+    def _answers_until(self, begun_s: float) -> float:
+        if self._answered_s is None:
+            return begun_s + READY_S
+        return self._answered_s + self._lease_s
+
     async def close(self) -> None:
-        """End the program with everything that it has started, and wait for it."""
+        """End the program with everything that it has started, and return when that is gone."""
         self._closing = True
-        if not self._cut:
-            self._pipe.end()
-            await asyncio.wait({self._watching}, timeout=_END_S)
-        self._watching.cancel()
-        await asyncio.gather(self._watching, *self._background, return_exceptions=True)
+        self._pipe.end()
+        await asyncio.wait({self._watching}, timeout=_END_S)
         self._pipe.kill()
+        await asyncio.gather(self._watching, *self._background, return_exceptions=True)

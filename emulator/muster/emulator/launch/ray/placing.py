@@ -1,6 +1,7 @@
 """Decides which node carries which programs of a fleet."""
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,8 +10,8 @@ from muster.common.errors import ConfigError
 Resources = Mapping[str, float]
 """Amounts by Ray's name of the resource; `memory` is in bytes."""
 
-_ROUNDING = 1e-9
-"""Share of a resource by which a sum of many small amounts may exceed it."""
+_DIGITS = 6
+"""Digits after the point of an amount. Ray counts in ten thousandths."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Load:
+class Bundle:
     """Programs of a group that have to be on the same node.
 
     Attributes:
@@ -47,18 +48,22 @@ class Load:
         return self.labels.items() <= node.labels.items()
 
 
-def total(loads: Iterable[Load]) -> Resources:
-    """What loads need together."""
+def total(bundles: Iterable[Bundle]) -> Resources:
+    """What bundles need together. Ray reserves only whole numbers of what is more than one."""
     needed: dict[str, float] = defaultdict(float)
-    for load in loads:
-        for name, amount in load.resources.items():
+    for bundle in bundles:
+        for name, amount in bundle.resources.items():
             needed[name] += amount
-    return dict(needed)
+    return {name: _reserved(amount) for name, amount in needed.items()}
 
 
-def choose(nodes: Sequence[Node], number: int | None, loads: Sequence[Load]) -> Sequence[Node]:
-    """The nodes that carry the fleet: of those that may carry a load, the ones that may carry the
-    most, and among them the first.
+def _reserved(amount: float) -> float:
+    return amount if amount <= 1 else math.ceil(round(amount, _DIGITS))
+
+
+def choose(nodes: Sequence[Node], number: int | None, bundles: Sequence[Bundle]) -> Sequence[Node]:
+    """The nodes that carry the fleet. Every group gets a node that may carry it, if that is
+    possible; apart from that, nodes that may carry more come first.
 
     Args:
         number: how many nodes carry the fleet; None: all.
@@ -66,75 +71,87 @@ def choose(nodes: Sequence[Node], number: int | None, loads: Sequence[Load]) -> 
     Raises:
         ConfigError: there are fewer.
     """
-    of = {node.id: sum(load.may_be_on(node) for load in loads) for node in nodes}
-    usable = sorted((node for node in nodes if of[node.id]), key=lambda node: -of[node.id])
-    if number is not None and len(usable) < number:
+    carries = {
+        node.id: Counter(bundle.group for bundle in bundles if bundle.may_be_on(node))
+        for node in nodes
+    }
+    rest, chosen = [node for node in nodes if carries[node.id]], list[Node]()
+    if number is not None and len(rest) < number:
         raise ConfigError(
             f"launch.cluster.nodes: expected {number} nodes with the labels of a group, found "
-            f"{len(usable)} in a cluster of {len(nodes)}; add nodes, or lower launch.cluster.nodes"
+            f"{len(rest)} in a cluster of {len(nodes)}; add nodes, or lower launch.cluster.nodes"
         )
-    return usable[:number]
+    missing = {bundle.group for bundle in bundles}
+    while rest and len(chosen) != number:
+        best = max(
+            rest,
+            key=lambda node: (len(missing & carries[node.id].keys()), carries[node.id].total()),
+        )
+        missing -= carries[best.id].keys()
+        rest.remove(best)
+        chosen.append(best)
+    return chosen
 
 
 def place(
-    loads: Sequence[Load], nodes: Sequence[Node], before: Mapping[str, Sequence[Load]]
-) -> Mapping[str, list[Load]]:
-    """Place each load on the node with its labels that is then the least full, the largest loads
-    first.
+    bundles: Sequence[Bundle], nodes: Sequence[Node], before: Mapping[str, Sequence[Bundle]]
+) -> Mapping[str, list[Bundle]]:
+    """Place each bundle on the node with its labels that is then the least full, the largest
+    bundles first.
 
     Args:
         before: what nodes already carry, by their ids.
 
     Returns:
-        the loads of every node that got some, by its id.
+        the bundles of every node that got some, by its id.
 
     Raises:
         ConfigError: the nodes cannot carry them; the message says what is missing.
     """
     used = {node.id: defaultdict(float, total(before.get(node.id, ()))) for node in nodes}
-    placed: dict[str, list[Load]] = defaultdict(list)
+    placed: dict[str, list[Bundle]] = defaultdict(list)
     homeless = []
-    for load in sorted(loads, key=lambda load: -len(load.programs)):
+    for bundle in sorted(bundles, key=lambda bundle: -len(bundle.programs)):
         found = min(
-            (node for node in nodes if load.may_be_on(node)),
-            key=lambda node: _fullness(load, node, used[node.id]),
+            (node for node in nodes if bundle.may_be_on(node)),
+            key=lambda node: _fullness(bundle, node, used[node.id]),
             default=None,
         )
-        if found is None or _fullness(load, found, used[found.id]) > 1 + _ROUNDING:
-            homeless.append(load)
+        if found is None or _fullness(bundle, found, used[found.id]) > 1:
+            homeless.append(bundle)
             continue
-        placed[found.id].append(load)
-        for name, amount in load.resources.items():
+        placed[found.id].append(bundle)
+        for name, amount in bundle.resources.items():
             used[found.id][name] += amount
     if homeless:
-        raise ConfigError(_missing(loads, homeless, nodes, used))
+        raise ConfigError(_missing(bundles, homeless, nodes, used))
     return placed
 
 
-def _fullness(load: Load, node: Node, used: Resources) -> float:
-    """The share in use of the node's scarcest resource, once it carries the load too."""
+def _fullness(bundle: Bundle, node: Node, used: Resources) -> float:
+    """The share in use of the node's scarcest resource, once it carries the bundle too."""
     return max(
         (
-            (used.get(name, 0.0) + amount) / node.resources.get(name, 0.0)
+            _reserved(used.get(name, 0.0) + amount) / node.resources.get(name, 0.0)
             if node.resources.get(name)
             else float("inf")
-            for name, amount in load.resources.items()
+            for name, amount in bundle.resources.items()
         ),
         default=0.0,
     )
 
 
 def _missing(
-    loads: Sequence[Load],
-    homeless: Sequence[Load],
+    bundles: Sequence[Bundle],
+    homeless: Sequence[Bundle],
     nodes: Sequence[Node],
     used: Mapping[str, Resources],
 ) -> str:
     lines = []
-    for group in dict.fromkeys(load.group for load in homeless):
-        without = [load for load in homeless if load.group == group]
-        number = sum(len(load.programs) for load in without)
-        of = sum(len(load.programs) for load in loads if load.group == group)
+    for group in dict.fromkeys(bundle.group for bundle in homeless):
+        without = [bundle for bundle in homeless if bundle.group == group]
+        number = sum(len(bundle.programs) for bundle in without)
+        of = sum(len(bundle.programs) for bundle in bundles if bundle.group == group)
         matching = [node for node in nodes if without[0].may_be_on(node)]
         needs = described(total(without))
         labels = ", ".join(f"{key}={value}" for key, value in without[0].labels.items())
@@ -144,7 +161,7 @@ def _missing(
             f"{number} of {of} programs of the group {group} find no room: they need {needs}; "
             f"of {len(matching)} {where}, {'; '.join(free) or 'none'} left"
         )
-    together = any(len(load.programs) > 1 for load in homeless)
+    together = any(len(bundle.programs) > 1 for bundle in homeless)
     return (
         "launch.cluster: the cluster is too small: "
         + ". ".join(lines)

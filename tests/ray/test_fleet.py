@@ -1,0 +1,155 @@
+"""Fleets on real nodes of Ray: the same model as on one machine, whichever node or process dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from muster.common.errors import ConfigError
+from muster.emulator import resume, run
+from muster.emulator.chaos.run_processes import processes_with
+
+if TYPE_CHECKING:
+    from tests.ray.conftest import MakeScenario
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+LEASE_S = 5.0
+
+RESTARTED = {"restarts": 5, "cluster": {"lease_s": LEASE_S}}
+
+PHONES = {
+    "name": "phones",
+    "count": 4,
+    "link": {"up": "20 Mbit/s", "down": "20 Mbit/s"},
+    "device": {"profile": "phone"},
+}
+"""Devices that have a gateway, and a state that must survive: a battery."""
+
+
+def model_of(folder: Path) -> str:
+    return str(json.loads((folder / "summary.json").read_text())["model_sha256"])
+
+
+def at_round(number: int, act: Callable[[], None]) -> Callable[[dict[str, Any]], None]:
+    """Do something once, in the middle of the run: when a round has been committed."""
+    done: list[bool] = []
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] >= number and not done:
+            done.append(True)
+            act()
+
+    return show
+
+
+def kill_actor(on: str) -> None:
+    """Kill the actor of a node with SIGKILL, found as the parent of the node's program."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().decode().split("\0")
+            log = os.readlink(process / "fd/2")
+        except OSError:
+            continue
+        if "muster.emulator.launch.ray.node_program" in command and log.endswith(on):
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            os.kill(int(parent), signal.SIGKILL)
+            return
+    pytest.fail(f"there is no program with the log {on}")
+
+
+def test_a_fleet_on_three_nodes_gives_the_model_of_one_machine(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path
+) -> None:
+    cluster.add_node(num_cpus=1)
+    cluster.add_node(num_cpus=1)
+    planned = scenario(groups=[{"name": "dev", "count": 6}, PHONES])
+    run(planned, out=tmp_path / "ray", backend="ray", report=False)
+    run(planned, out=tmp_path / "here", report=False)
+    assert model_of(tmp_path / "ray") == model_of(tmp_path / "here")
+    nodes = {path.name for path in (tmp_path / "ray/logs").glob("node-*.log")}
+    assert nodes == {"node-1.log", "node-2.log", "node-3.log"}
+
+
+@pytest.mark.parametrize("dies", ["node", "actor"])
+def test_devices_of_a_lost_node_return_elsewhere(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path, dies: str
+) -> None:
+    labels = {"place": "away"}
+    first = cluster.add_node(num_cpus=1, labels=labels)
+    cluster.wait_for_nodes()
+    on_away = {**RESTARTED["cluster"], "labels": {"phones": labels}}
+    planned = scenario(
+        server={"rounds": 40},
+        groups=[{"name": "dev", "count": 3}, PHONES],
+        launch={**RESTARTED, "cluster": on_away},
+    )
+
+    def lose() -> None:
+        cluster.add_node(num_cpus=1, labels=labels)
+        if dies == "node":
+            cluster.remove_node(first, allow_graceful=False)
+        else:
+            kill_actor("node-1.log")
+
+    show = at_round(3, lose)
+    done = run(planned, out=tmp_path / "ray", backend="ray", report=False, show=show)
+    run(planned, out=tmp_path / "here", report=False)
+    assert model_of(tmp_path / "ray") == model_of(tmp_path / "here")
+    deaths = [event for event in done.ledger.events("died") if event["cause"]]
+    assert {event["cause"] for event in deaths} == {"its node was lost"}
+
+
+def test_a_command_that_dies_leaves_nothing_and_can_be_resumed(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path
+) -> None:
+    cluster.add_node(num_cpus=1)
+    planned = scenario(server={"rounds": 400}, groups=[{"name": "dev", "count": 4}, PHONES])
+    (tmp_path / "scenario.toml").write_text(planned.to_toml())
+    out = tmp_path / "ray"
+    command = [sys.executable, "-m", "muster.emulator.cli.entry", "run", tmp_path / "scenario.toml"]
+    with subprocess.Popen([*command, "--backend", "ray", "--out", out]) as driver:
+        while not _has_committed(out, 3):
+            assert driver.poll() is None
+            time.sleep(0.05)
+        driver.send_signal(signal.SIGKILL)
+    limit = time.monotonic() + 60
+    while processes_with(str(tmp_path)) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert processes_with(str(tmp_path)) == []
+    resume(out, backend="ray", report=False)
+    run(planned, out=tmp_path / "here", report=False)
+    assert model_of(out) == model_of(tmp_path / "here")
+
+
+def _has_committed(folder: Path, rounds: int) -> bool:
+    journal = folder / "journal.jsonl"
+    return journal.exists() and journal.read_text().count('"round_committed"') >= rounds
+
+
+def test_a_cluster_that_is_too_small_is_refused_before_anything_starts(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path
+) -> None:
+    cluster.add_node(num_cpus=1)
+    planned = scenario(launch={"cluster": {"resources": {"CPU": 0.5}}})
+    with pytest.raises(ConfigError) as refusal:
+        run(planned, out=tmp_path / "ray", backend="ray")
+    assert "2 of 6 programs of the group dev find no room: they need 1 CPU" in str(refusal.value)
+    assert not (tmp_path / "ray").exists()
+
+
+def test_a_group_is_on_the_nodes_with_its_labels(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path
+) -> None:
+    planned = scenario(launch={"cluster": {"labels": {"dev": {"place": "moon"}}}})
+    with pytest.raises(ConfigError, match="of 0 nodes with the labels place=moon"):
+        run(planned, out=tmp_path / "ray", backend="ray")
