@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-LEASE_S = 5.0
-
-RESTARTED = {"restarts": 5, "cluster": {"lease_s": LEASE_S}}
-
 PHONES = {
     "name": "phones",
     "count": 4,
@@ -87,11 +83,10 @@ def test_devices_of_a_lost_node_return_elsewhere(
     labels = {"place": "away"}
     first = cluster.add_node(num_cpus=1, labels=labels)
     cluster.wait_for_nodes()
-    on_away = {**RESTARTED["cluster"], "labels": {"phones": labels}}
     planned = scenario(
         server={"rounds": 40},
         groups=[{"name": "dev", "count": 3}, PHONES],
-        launch={**RESTARTED, "cluster": on_away},
+        launch={"restarts": 5, "cluster": {"labels": {"phones": labels}}},
     )
 
     def lose() -> None:
@@ -116,8 +111,9 @@ def test_a_command_that_dies_leaves_nothing_and_can_be_resumed(
     planned = scenario(server={"rounds": 400}, groups=[{"name": "dev", "count": 4}, PHONES])
     (tmp_path / "scenario.toml").write_text(planned.to_toml())
     out = tmp_path / "ray"
-    command = [sys.executable, "-m", "muster.emulator.cli.entry", "run", tmp_path / "scenario.toml"]
-    with subprocess.Popen([*command, "--backend", "ray", "--out", out]) as driver:
+    command = [sys.executable, "-m", "muster.emulator.cli.entry", "run"]
+    arguments = [str(tmp_path / "scenario.toml"), "--backend", "ray", "--out", str(out)]
+    with subprocess.Popen([*command, *arguments]) as driver:
         while not _has_committed(out, 3):
             assert driver.poll() is None
             time.sleep(0.05)

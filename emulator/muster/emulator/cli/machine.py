@@ -26,24 +26,32 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@BACKEND
 @DATA
 @JSON
 @failures_as_status
-def doctor(scenario: Path | None, data: str | None, as_json: bool) -> None:
-    """Check what this machine can carry: the fleet of SCENARIO, or 10 devices."""
-    from muster.emulator.runs.doctor import Finding, FleetSize, describe, examine
+def doctor(
+    scenario: Path | None, backend: "BackendName", data: str | None, as_json: bool
+) -> None:
+    """Check what this machine, or a Ray cluster, can carry: the fleet of SCENARIO, or 10
+    devices."""
+    from muster.emulator.launch.choice import kind_of
+    from muster.emulator.runs.doctor import Finding, describe
     from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
 
-    fleet, directory = FleetSize(), data or os.environ.get(DATA_VARIABLE)
+    read, directory = None, data or os.environ.get(DATA_VARIABLE)
     problems = []
     if scenario is not None:
         read = read_scenario(scenario, (), data)
-        fleet, directory = FleetSize.of(read), read.task.data.directory
+        directory = read.task.data.directory
         try:
             read.task.check()
         except ConfigError as error:
             problems = [Finding("data", str(error), enough=False)]
-    findings = [*examine(fleet, Path(directory) if directory else None), *problems]
+    findings = [
+        *kind_of(backend).examine(read, Path(directory) if directory else None),
+        *problems,
+    ]
     print_result(
         lambda: describe(findings), lambda: [asdict(finding) for finding in findings], as_json
     )

@@ -1,6 +1,6 @@
 """The backends, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,11 +9,16 @@ from muster.emulator.credentials.issuing import certifier_of
 from muster.emulator.launch.backend import Backend, BackendName, Died, MakeBackend
 from muster.emulator.launch.processes import Processes
 from muster.emulator.runs import doctor
+from muster.emulator.runs.doctor import Finding, examine_machine
 from muster.emulator.scenario.scenario import Scenario
 
 Require = Callable[[Scenario], None]
 """Checks, before anything is made or started, whether a scenario can run. It raises ConfigError if
 it cannot."""
+
+
+Examine = Callable[[Scenario | None, Path | None], Sequence[Finding]]
+"""Finds out what a scenario, or 10 devices, would have, given the data directory."""
 
 
 class Kind(NamedTuple):
@@ -23,11 +28,13 @@ class Kind(NamedTuple):
         make: makes the backend of a run.
         require: checks whether a scenario can run.
         require_to_verify: checks whether `muster verify` can measure the links of a scenario.
+        examine: finds out what a fleet would have.
     """
 
     make: MakeBackend
     require: Require
     require_to_verify: Require
+    examine: Examine
 
 
 def kind_of(name: BackendName) -> Kind:
@@ -41,7 +48,7 @@ def kind_of(name: BackendName) -> Kind:
             from muster.emulator.launch.docker import checks
             from muster.emulator.launch.docker.containers import Containers
 
-            return Kind(Containers, checks.require, checks.require_to_verify)
+            return Kind(Containers, checks.require, checks.require_to_verify, examine_machine)
         case "ray":
             from muster.emulator.launch.ray import checks as cluster_checks
 
@@ -49,9 +56,10 @@ def kind_of(name: BackendName) -> Kind:
                 cluster_checks.ray_fleet,
                 cluster_checks.require,
                 cluster_checks.require_to_verify,
+                cluster_checks.examine,
             )
         case "processes":
-            return Kind(_processes, _require_processes, lambda scenario: None)
+            return Kind(_processes, _require_processes, lambda scenario: None, examine_machine)
 
 
 def _processes(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> Backend:

@@ -45,8 +45,10 @@ class FleetSize:
     largest_pack: int = 1
 
     @classmethod
-    def of(cls, scenario: Scenario) -> Self:
-        """The fleet of a scenario."""
+    def of(cls, scenario: Scenario | None) -> Self:
+        """The fleet of a scenario; None: 10 devices."""
+        if scenario is None:
+            return cls()
         largest = max(min(g.count, g.devices_per_process) for g in scenario.groups)
         return cls(scenario.devices, scenario.processes, largest)
 
@@ -64,9 +66,11 @@ def describe(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def examine(fleet: FleetSize, data: Path | None) -> Sequence[Finding]:
-    """Check file descriptors, cores, memory and the data directory."""
-    return [_descriptors(fleet), _cores(), _memory(fleet), _data(data)]
+def examine_machine(scenario: Scenario | None, data: Path | None) -> Sequence[Finding]:
+    """Check file descriptors, cores, memory and the data directory of this machine, for the fleet
+    of a scenario or for 10 devices."""
+    fleet = FleetSize.of(scenario)
+    return [examine_files(fleet), _cores(), _memory(fleet), examine_data(data)]
 
 
 def require(scenario: Scenario) -> None:
@@ -92,7 +96,7 @@ def require_room(fleet: FleetSize) -> None:
         ConfigError: the limit is too low for a fleet of this size.
     """
     raise_file_limit(_files(fleet))
-    finding = _descriptors(fleet)
+    finding = examine_files(fleet)
     if not finding.enough:
         raise ConfigError(f"{finding.subject}: {finding.found}. {finding.advice}")
 
@@ -166,7 +170,8 @@ def _files(fleet: FleetSize) -> int:
     return max(_FILES_PER_PROCESS * fleet.processes, fleet.largest_pack) + _FILES_BESIDE
 
 
-def _descriptors(fleet: FleetSize) -> Finding:
+def examine_files(fleet: FleetSize) -> Finding:
+    """Check the limit on file descriptors of this machine, which has the server."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     needed = _files(fleet)
     return Finding(
@@ -202,7 +207,8 @@ def _available_mib() -> int:
     return 0
 
 
-def _data(data: Path | None) -> Finding:
+def examine_data(data: Path | None) -> Finding:
+    """Check the data directory on this machine."""
     if data is None:
         return Finding(
             "data directory",

@@ -1,5 +1,6 @@
 """Checks, before anything starts, whether a scenario can run on a Ray cluster."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from muster.common.clock import Clock, WallClock
@@ -10,9 +11,18 @@ from muster.emulator.launch.backend import Died
 from muster.emulator.launch.ray.cluster import RayCluster
 from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.fleet import RayFleet
-from muster.emulator.launch.ray.placing import choose, place
+from muster.emulator.launch.ray.placing import (
+    Bundle,
+    Node,
+    Resources,
+    choose,
+    described,
+    place,
+)
 from muster.emulator.runs import doctor
+from muster.emulator.runs.doctor import Finding, FleetSize
 from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import ClusterSettings
 
 
 def ray_fleet(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> RayFleet:
@@ -28,12 +38,56 @@ def require(scenario: Scenario) -> None:
     """
     scenario.task.check()
     server_view.require(scenario)
-    doctor.require_room(doctor.FleetSize.of(scenario))
+    doctor.require_room(FleetSize.of(scenario))
+    if on_gpu := [group.name for group in scenario.groups if doctor.on_gpu(group)]:
+        raise ConfigError(
+            f"groups.device.torch_device: with the ray backend devices train on the CPU, but "
+            f"{', '.join(on_gpu)} would train on a GPU; set torch_device to cpu"
+        )
     doctor.require_port(scenario.server.port)
     certifier_of(scenario.launch, required=True, clock=WallClock())
+    _placed(RayCluster().nodes(), scenario)
+
+
+def examine(scenario: Scenario | None, data: Path | None) -> Sequence[Finding]:
+    """Say what every node of the cluster can carry, and whether the cluster can carry the fleet of
+    a scenario. The server is on this machine."""
+    settings = ClusterSettings() if scenario is None else scenario.launch.cluster
+    nodes = RayCluster().nodes()
+    findings = [doctor.examine_files(FleetSize.of(scenario)), doctor.examine_data(data)]
+    findings += [_examine_node(node, settings.resources) for node in nodes]
+    if scenario is not None:
+        findings.append(_examine_cluster(nodes, scenario))
+    return findings
+
+
+def _examine_node(node: Node, each: Resources) -> Finding:
+    has = {name: node.resources.get(name, 0.0) for name in each}
+    room = min((int(has[name] / each[name]) for name in each), default=0)
+    return Finding(
+        f"node {node.address}",
+        f"{described(has)}: room for {room:,} processes of devices with {described(each)} each",
+        enough=True,
+    )
+
+
+def _examine_cluster(nodes: Sequence[Node], scenario: Scenario) -> Finding:
+    fleet = FleetSize.of(scenario)
+    try:
+        placed = _placed(nodes, scenario)
+    except ConfigError as refusal:
+        return Finding("cluster", f"{len(nodes)} nodes, too small for {fleet}", False, str(refusal))
+    return Finding("cluster", f"{len(placed)} of {len(nodes)} nodes carry {fleet}", enough=True)
+
+
+def _placed(nodes: Sequence[Node], scenario: Scenario) -> Mapping[str, Sequence[Bundle]]:
+    """What each node would carry.
+
+    Raises:
+        ConfigError: the cluster is too small.
+    """
     bundles = bundles_of(scenario)
-    nodes = choose(RayCluster().nodes(), scenario.launch.cluster.nodes, bundles)
-    place(bundles, nodes, {})
+    return place(bundles, choose(nodes, scenario.launch.cluster.nodes, bundles), {})
 
 
 def require_to_verify(scenario: Scenario) -> None:
