@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
+MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+
 PHONES = {
     "name": "phones",
     "count": 4,
@@ -111,9 +113,8 @@ def test_a_command_that_dies_leaves_nothing_and_can_be_resumed(
     planned = scenario(server={"rounds": 400}, groups=[{"name": "dev", "count": 4}, PHONES])
     (tmp_path / "scenario.toml").write_text(planned.to_toml())
     out = tmp_path / "ray"
-    command = [sys.executable, "-m", "muster.emulator.cli.entry", "run"]
-    arguments = [str(tmp_path / "scenario.toml"), "--backend", "ray", "--out", str(out)]
-    with subprocess.Popen([*command, *arguments]) as driver:
+    arguments = ["run", str(tmp_path / "scenario.toml"), "--backend", "ray", "--out", str(out)]
+    with subprocess.Popen([*MUSTER, *arguments]) as driver:
         while not _has_committed(out, 3):
             assert driver.poll() is None
             time.sleep(0.05)

@@ -58,7 +58,8 @@ def total(bundles: Iterable[Bundle]) -> Resources:
 
 
 def _reserved(amount: float) -> float:
-    return amount if amount <= 1 else math.ceil(round(amount, _DIGITS))
+    rounded = round(amount, _DIGITS)
+    return rounded if rounded <= 1 else math.ceil(rounded)
 
 
 def choose(nodes: Sequence[Node], number: int | None, bundles: Sequence[Bundle]) -> Sequence[Node]:
@@ -172,7 +173,8 @@ def _missing(
 
 
 def _free(node: Node, used: Resources) -> Resources:
-    return {name: max(0.0, node.resources.get(name, 0.0) - used.get(name, 0.0)) for name in used}
+    left = {name: node.resources.get(name, 0.0) - used[name] for name in used}
+    return {name: max(0.0, round(amount, _DIGITS)) for name, amount in left.items()}
 
 
 def described(resources: Resources) -> str:
