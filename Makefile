@@ -148,8 +148,11 @@ test-browser: .venv/browser-installed  ## the live page in headless Chromium, wh
 test-docker: wheels  ## the tests of the fleet in containers; makes a base image and starts a daemon where it must and can
 	deploy/test-docker.sh
 
+test-ray: install  ## the tests of fleets on nodes of Ray, which need muster[ray]; about 10 minutes
+	MUSTER_TEST_RAY=1 $(BIN)/pytest -p no:unraisableexception tests/ray
+
 layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-ray

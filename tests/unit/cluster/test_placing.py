@@ -60,7 +60,7 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_a_node_without_the_resource_carries_nothing() -> None:
-    with pytest.raises(ConfigError, match="they need 1 TPU"):
+    with pytest.raises(ConfigError, match="they need 1 TPU; of 0 nodes that have it, none left"):
         place([Bundle("dev", ("dev-0",), {"TPU": 1.0})], [node("1")], {})
 
 

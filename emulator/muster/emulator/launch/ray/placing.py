@@ -44,8 +44,9 @@ class Bundle:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def may_be_on(self, node: Node) -> bool:
-        """Whether the node has the labels."""
-        return self.labels.items() <= node.labels.items()
+        """Whether the node has the labels, and some of every resource."""
+        has_all = all(node.resources.get(name) for name in self.resources)
+        return has_all and self.labels.items() <= node.labels.items()
 
 
 def total(bundles: Iterable[Bundle]) -> Resources:
@@ -133,9 +134,7 @@ def _fullness(bundle: Bundle, node: Node, used: Resources) -> float:
     """The share in use of the node's scarcest resource, once it carries the bundle too."""
     return max(
         (
-            _reserved(used.get(name, 0.0) + amount) / node.resources.get(name, 0.0)
-            if node.resources.get(name)
-            else float("inf")
+            _reserved(used.get(name, 0.0) + amount) / node.resources[name]
             for name, amount in bundle.resources.items()
         ),
         default=0.0,
@@ -156,7 +155,7 @@ def _missing(
         matching = [node for node in nodes if without[0].may_be_on(node)]
         needs = described(total(without))
         labels = ", ".join(f"{key}={value}" for key, value in without[0].labels.items())
-        where = f"nodes with the labels {labels}" if labels else "nodes"
+        where = f"nodes with the labels {labels}" if labels else "nodes that have it"
         free = [f"{node.address} has {described(_free(node, used[node.id]))}" for node in matching]
         lines.append(
             f"{number} of {of} programs of the group {group} find no room: they need {needs}; "
