@@ -132,7 +132,8 @@ class Launch(Section):
     restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Number of deaths after which a process is restarted instead of failing the run. Deaths of
     the server, of gateways and of devices count, also while they start; so do deaths of the
-    evaluation if it is a container of its own. The nursery is restarted only if it dies while it
+    evaluation if it is a container of its own. If a node of a cluster is lost, this counts once for
+    all its devices and once for each gateway. The nursery is restarted only if it dies while it
     starts. Whatever the number, a run that failed can be resumed."""
 
     start: Literal["fork", "spawn"] = "fork"
@@ -147,7 +148,7 @@ class Launch(Section):
 
     tls: bool = False
     """Whether the processes of a run encrypt their connections and show certificates to each other
-    ([security.md](security.md)). Containers always do."""
+    ([security.md](security.md)). Containers and clusters always do."""
 
     authority: str | None = None
     """The folder of a certificate authority of your own, from `muster certs`, which signs the
