@@ -85,9 +85,15 @@ class LocalNodes:
 
     def __init__(self) -> None:
         self.pipes: dict[str, ProgramPipe] = {}
+        self.names = ["a", "b"]
 
     def nodes(self) -> Sequence[Node]:
-        return [Node(name, "127.0.0.1", {"CPU": 1.0, "memory": 1e12}) for name in ("a", "b")]
+        return [Node(name, "127.0.0.1", {"CPU": 1.0, "memory": 1e12}) for name in self.names]
+
+    def lose(self, name: str) -> None:
+        """Kill the program of a node, which is then no part of the cluster any more."""
+        self.names.remove(name)
+        self.pipes[name].program.kill()
 
     async def reserve(self, needs: Mapping[str, Resources]) -> None:
         """Nothing."""
@@ -196,6 +202,19 @@ def test_without_restarts_a_lost_node_fails_the_run(
     planned = scenario(server={"rounds": 1000}, groups=[{"name": "dev", "count": 4}])
     show = once(third_round, lambda: nodes.pipes["b"].program.kill())
     with pytest.raises(LaunchFailed, match="its node was lost"):
+        play(planned, out=tmp_path / "there", show=show)
+
+
+def test_a_run_whose_nodes_are_too_few_in_the_end_fails_and_says_what_is_missing(
+    scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
+) -> None:
+    planned = scenario(
+        server={"rounds": 1000},
+        groups=[{"name": "dev", "count": 4}],
+        launch={"restarts": 10, "cluster": {"resources": {"CPU": 0.5}}},
+    )
+    show = once(third_round, lambda: nodes.lose("b"))
+    with pytest.raises(LaunchFailed, match="2 of 2 programs of the group dev find no room"):
         play(planned, out=tmp_path / "there", show=show)
 
 

@@ -513,7 +513,7 @@ HELP = {
     "unpause": ("Let all paused programs", "muster run --resume"),
     "export-faults": ("injected by hand", "[[faults]]"),
     "live": ("Show the run in FOLDER", "have been killed", "--port"),
-    "doctor": ("what this machine can carry", "--data", "--json"),
+    "doctor": ("can carry", "--backend", "--data", "--json"),
     "report": ("figures and report.html",),
     "export": ("for other programs", "--to", "--out", "Nothing is overwritten"),
     "audit": ("Check the run in FOLDER", "--json"),

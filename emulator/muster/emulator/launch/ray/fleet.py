@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
-from muster.common.errors import LaunchFailed
+from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import Died, EndedBeforeReady, Program, ProgramPauses
@@ -32,6 +32,9 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 
 _LOST = "its node was lost"
+
+_PACKS = 100
+"""Packs in a request. Each has the settings of the task, and a node must not be silent for long."""
 
 
 class Cluster(Protocol):
@@ -55,12 +58,14 @@ class _Member:
 
     Attributes:
         prepared: what its nursery has reported; None: it is not ready.
+        preparing: held while its nursery is started.
     """
 
     node: Node
     link: NodeLink
     bundles: list[Bundle] = field(default_factory=list)
     prepared: dict[str, Any] | None = None
+    preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def programs(self) -> Iterator[str]:
@@ -97,7 +102,9 @@ class RayFleet:
         self._moving = asyncio.Lock()
         self._lost_nodes = set[str]()
         self._nursery: NurseryProcess | None = None
+        self._prepared: dict[str, Any] | None = None
         self._configs: dict[str, PackProcess] = {}
+        self._wanted = set[str]()
         self._gateways: dict[str, str] = {}
         self._alive: dict[str, RemoteProgram] = {}
         self._orphans: dict[str, list[str]] = {}
@@ -147,29 +154,40 @@ class RayFleet:
         """Place every program that has no node, and start what is needed on nodes that are new.
 
         Raises:
-            ConfigError: the cluster is too small, or a node is not like this machine.
-            LaunchFailed: a node cannot be started, or resources are not free.
+            ConfigError: at the start of the run, the cluster is too small, or a node is not like
+                this machine.
+            LaunchFailed: the same later, or a node cannot be started, or resources are not free.
         """
         async with self._moving:
-            if not self._homeless:
-                return
-            before = {id: member.bundles for id, member in self._members.items()}
-            placed = place(self._homeless, self._candidates(), before)
-            await self._cluster.reserve({id: total(bundles) for id, bundles in placed.items()})
-            nodes = {node.id: node for node in self._cluster.nodes()}
-            new = [id for id in placed if id not in self._members]
-            await asyncio.gather(*(self._open(nodes[id]) for id in new))
-            for id, bundles in placed.items():
-                self._members[id].bundles += bundles
-            self._homeless.clear()
+            while self._homeless:
+                moving, self._homeless = self._homeless, []
+                try:
+                    await self._move(moving)
+                except ConfigError as error:
+                    if self._wanted:  # the run has begun
+                        raise LaunchFailed(str(error)) from None
+                    raise
 
-    def _candidates(self) -> Sequence[Node]:
-        """The nodes that may carry programs: first those that do, and none that was lost while
+    async def _move(self, bundles: Sequence[Bundle]) -> None:
+        before = {id: member.bundles for id, member in self._members.items()}
+        placed = place(bundles, self._candidates(bundles), before)
+        await self._cluster.reserve({id: total(needs) for id, needs in placed.items()})
+        nodes = {node.id: node for node in self._cluster.nodes()}
+        new = [id for id in placed if id not in self._members]
+        await asyncio.gather(*(self._open(nodes[id]) for id in new))
+        for id, here in placed.items():
+            if id in self._members:
+                self._members[id].bundles += here
+            else:  # it was lost meanwhile
+                self._homeless += here
+
+    def _candidates(self, bundles: Sequence[Bundle]) -> Sequence[Node]:
+        """The nodes that may carry bundles: first those that do, and none that was lost while
         there are others."""
         nodes = sorted(self._cluster.nodes(), key=lambda node: node.id not in self._members)
         sound = [node for node in nodes if node.id not in self._lost_nodes]
         number = None if self._lost_nodes else self._settings.nodes
-        return choose(sound or nodes, number, self._homeless)
+        return choose(sound or nodes, number, bundles)
 
     async def _open(self, node: Node) -> None:
         self._opened += 1
@@ -193,6 +211,7 @@ class RayFleet:
                         self._alive[name] = RemoteProgram(name, pid, link)
             case {"died": name, "status": status}:
                 self._alive.pop(name, None)
+                self._wanted.discard(name)
                 self._died(name, status)
 
     def _lose(self, id: str) -> None:
@@ -201,14 +220,14 @@ class RayFleet:
         member = self._members.pop(id)
         self._lost_nodes.add(id)
         self._homeless += member.bundles
-        started = [name for name in member.programs if name in self._alive or name in self._configs]
-        for name in started:
+        packs = [name for name in member.programs if name in self._wanted]
+        others = [name for name in member.programs if name in self._alive and name not in packs]
+        self._wanted.difference_update(packs)
+        for name in (*others, *packs):
             self._alive.pop(name, None)
             self._causes[name] = _LOST
-        packs = [name for name in started if name in self._configs]
-        for name in started:
-            if name not in self._configs:
-                self._died(name, -signal.SIGKILL)
+        for name in others:
+            self._died(name, -signal.SIGKILL)
         if packs:
             self._orphans[packs[0]] = packs
             self._died(packs[0], -signal.SIGKILL)
@@ -236,19 +255,19 @@ class RayFleet:
 
     async def _prepare(self, member: _Member) -> dict[str, Any]:
         """Start the nursery of a node, unless it is ready, and return what it reports."""
-        if member.prepared is None:
-            assert self._nursery is not None
-            config = self._nursery.model_dump()
-            member.prepared = await member.link.ask("start_nursery", config=config)
-            # The nurseries of other nodes, now or later, must not write the model again.
-            self._nursery = self._nursery.model_copy(update={"writes_model": False})
-            first = next(iter(self._members.values()))
-            if first.prepared is not None and not _alike(first.prepared, member.prepared):
-                raise LaunchFailed(
-                    f"the nodes {first.node.address} and {member.node.address} prepare different "
-                    "models or data; install the same packages and data on all nodes"
-                )
-        assert member.prepared is not None
+        assert self._nursery is not None
+        async with member.preparing:
+            if member.prepared is None:
+                config = self._nursery.model_dump()
+                member.prepared = await member.link.ask("start_nursery", config=config)
+        # The nurseries of other nodes, now or later, must not write the model again.
+        self._nursery = self._nursery.model_copy(update={"writes_model": False})
+        self._prepared = self._prepared or member.prepared
+        if member.prepared != self._prepared:
+            raise LaunchFailed(
+                f"the node {member.node.address} prepares another model or other data than the "
+                "first one; install the same packages and data on all nodes"
+            )
         return member.prepared
 
     async def start_gateway(self, config: GatewayProcess) -> Ports:
@@ -282,6 +301,7 @@ class RayFleet:
         node."""
         self._configs |= {config.name: config for config in configs}
         names = list(self._with_orphans(config.name for config in configs))
+        self._wanted.update(names)
         await self._settle()
         by_node: dict[str, list[PackProcess]] = {}
         for name in names:
@@ -299,8 +319,10 @@ class RayFleet:
         try:
             member = self._members[id]
             await self._prepare(member)
-            configs = [self._beside_gateway(pack).model_dump() for pack in packs]
-            await member.link.ask("start_packs", configs=configs)
+            for first in range(0, len(packs), _PACKS):
+                some = [self._beside_gateway(pack) for pack in packs[first : first + _PACKS]]
+                configs = [pack.model_dump() for pack in some]
+                await member.link.ask("start_packs", configs=configs)
         except (KeyError, NodeLost):
             pass  # its loss is reported as the death of these packs
 
@@ -334,10 +356,6 @@ class RayFleet:
         await asyncio.gather(*(member.link.close() for member in members))
         await self._here.close()
         self._cluster.close()
-
-
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return {**one, "event": ""} == {**other, "event": ""}
 
 
 def _at(host: str, address: str) -> str:

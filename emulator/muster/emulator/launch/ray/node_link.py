@@ -91,7 +91,7 @@ class NodeLink:
         self._number += 1
         answer = self._answers[self._number] = self._loop.create_future()
         sent_s = self._clock.monotonic()
-        if not self._cut:  # a word would renew the lease, which has to end
+        if not (self._cut or self._closing):  # a word would renew the lease, which has to end
             self._sent_s = sent_s
             self._pipe.send(json.dumps({"id": self._number, "do": do, **fields}))
         result = await answer
