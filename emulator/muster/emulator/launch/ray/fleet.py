@@ -67,12 +67,6 @@ class _Member:
     prepared: dict[str, Any] | None = None
     preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    @property
-    def programs(self) -> Iterator[str]:
-        """The names of the programs that are placed here."""
-        for bundle in self.bundles:
-            yield from bundle.programs
-
 
 class RayFleet:
     """The backend that runs a fleet on the nodes of a Ray cluster.
@@ -97,6 +91,7 @@ class RayFleet:
         self._here = Processes(folder, clock, died)
         self.pauses: ProgramPauses = ClusterPauses(self._here.pauses, self._link_of)
         self._members: dict[str, _Member] = {}
+        self._carriers: dict[str, _Member] = {}
         self._opened = 0
         self._homeless = list(bundles_of(scenario))
         self._moving = asyncio.Lock()
@@ -142,11 +137,8 @@ class RayFleet:
         return self._here.last_lines(name)
 
     def _link_of(self, program: str) -> NodeLink | None:
-        member = self._member_of(program)
+        member = self._carriers.get(program)
         return member.link if member is not None else None
-
-    def _member_of(self, program: str) -> _Member | None:
-        return next((m for m in self._members.values() if program in m.programs), None)
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -176,10 +168,11 @@ class RayFleet:
         new = [id for id in placed if id not in self._members]
         await asyncio.gather(*(self._open(nodes[id]) for id in new))
         for id, here in placed.items():
-            if id in self._members:
-                self._members[id].bundles += here
-            else:  # it was lost meanwhile
+            if (member := self._members.get(id)) is None:  # it was lost meanwhile
                 self._homeless += here
+                continue
+            member.bundles += here
+            self._carriers |= dict.fromkeys(_programs(here), member)
 
     def _candidates(self, bundles: Sequence[Bundle]) -> Sequence[Node]:
         """The nodes that may carry bundles: first those that do, and none that was lost while
@@ -220,13 +213,15 @@ class RayFleet:
         member = self._members.pop(id)
         self._lost_nodes.add(id)
         self._homeless += member.bundles
-        packs = [name for name in member.programs if name in self._wanted]
-        others = [name for name in member.programs if name in self._alive and name not in packs]
-        self._wanted.difference_update(packs)
-        for name in (*others, *packs):
+        programs = list(_programs(member.bundles))
+        packs = [name for name in programs if name in self._wanted]
+        gateways = [name for name in programs if name in self._alive and name not in self._configs]
+        for name in programs:
+            self._carriers.pop(name)
             self._alive.pop(name, None)
-            self._causes[name] = _LOST
-        for name in others:
+        self._wanted.difference_update(packs)
+        self._causes |= dict.fromkeys([*gateways, *packs], _LOST)
+        for name in gateways:
             self._died(name, -signal.SIGKILL)
         if packs:
             self._orphans[packs[0]] = packs
@@ -247,21 +242,20 @@ class RayFleet:
         try:
             await self._settle()
             first, *others = self._members.values()
-            prepared = await self._prepare(first)
-            await asyncio.gather(*(self._prepare(member) for member in others))
+            prepared, *_ = await asyncio.gather(
+                self._prepare(first, writes_model=True), *map(self._prepare, others)
+            )
         except NodeLost:
             raise EndedBeforeReady(NURSERY, -signal.SIGKILL, f": {_LOST}") from None
         return prepared
 
-    async def _prepare(self, member: _Member) -> dict[str, Any]:
+    async def _prepare(self, member: _Member, writes_model: bool = False) -> dict[str, Any]:
         """Start the nursery of a node, unless it is ready, and return what it reports."""
         assert self._nursery is not None
         async with member.preparing:
             if member.prepared is None:
-                config = self._nursery.model_dump()
+                config = {**self._nursery.model_dump(), "writes_model": writes_model}
                 member.prepared = await member.link.ask("start_nursery", config=config)
-        # The nurseries of other nodes, now or later, must not write the model again.
-        self._nursery = self._nursery.model_copy(update={"writes_model": False})
         self._prepared = self._prepared or member.prepared
         if member.prepared != self._prepared:
             raise LaunchFailed(
@@ -280,11 +274,11 @@ class RayFleet:
         name = gateway_name(config.group)
         await self._settle()
         try:
-            member = self._carrier_of(name)
+            member = self._carriers[name]
             self._causes.pop(name, None)
             told = config.model_copy(update={"host": member.node.address}).model_dump()
             ports = Ports.model_validate(await member.link.ask("start_gateway", config=told))
-        except NodeLost:
+        except (KeyError, NodeLost):
             raise EndedBeforeReady(name, -signal.SIGKILL, f": {_LOST}") from None
         self._gateways[config.group] = ports.host
         return ports
@@ -305,7 +299,7 @@ class RayFleet:
         await self._settle()
         by_node: dict[str, list[PackProcess]] = {}
         for name in names:
-            member = self._member_of(name)
+            member = self._carriers.get(name)
             if member is not None:  # else it was lost again, and its death will be reported
                 self._causes.pop(name, None)
                 by_node.setdefault(member.node.id, []).append(self._configs[name])
@@ -337,17 +331,6 @@ class RayFleet:
             return pack.model_copy(update={**moved, "slots": slots})
         return pack.model_copy(update=moved)
 
-    def _carrier_of(self, program: str) -> _Member:
-        """The node of a program.
-
-        Raises:
-            NodeLost: it has none any more.
-        """
-        member = self._member_of(program)
-        if member is None:
-            raise NodeLost(_LOST)
-        return member
-
     # --- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -356,6 +339,11 @@ class RayFleet:
         await asyncio.gather(*(member.link.close() for member in members))
         await self._here.close()
         self._cluster.close()
+
+
+def _programs(bundles: Iterable[Bundle]) -> Iterator[str]:
+    for bundle in bundles:
+        yield from bundle.programs
 
 
 def _at(host: str, address: str) -> str:
