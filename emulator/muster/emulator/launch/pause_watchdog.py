@@ -23,9 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from muster.emulator.launch.holds import HeldContainer, HeldProcess, Hold
-
-LEASE_S = 10.0
-"""Seconds of silence after which everything goes on."""
+from muster.emulator.launch.limits import LEASE_S
 
 
 class Watchdog:

@@ -8,8 +8,7 @@ from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
-from muster.emulator.launch.limits import Limited
-from muster.emulator.launch.pause_watchdog import LEASE_S
+from muster.emulator.launch.limits import LEASE_S, Limited
 
 _KEEPS_A_LEASE = 5
 
