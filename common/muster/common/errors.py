@@ -17,6 +17,8 @@
     + LaunchFailed            a process could not be started, or died unexpectedly
       - EndedBeforeReady      a process died while it started, and can be started again; defined in
                               `muster.emulator.launch.backend`
+      - NodeLost              a node of a cluster does not answer, or its program has ended; defined
+                              in `muster.emulator.launch.ray.node_link`
 
 A message says what was expected, what was found, and what to do next.
 """
