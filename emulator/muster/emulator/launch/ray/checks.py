@@ -44,7 +44,7 @@ def require(scenario: Scenario) -> None:
             f"groups.device.torch_device: with the ray backend devices train on the CPU, but "
             f"{', '.join(on_gpu)} would train on a GPU; set torch_device to cpu"
         )
-    doctor.require_port(scenario.server.port)
+    doctor.require_ports(scenario)
     certifier_of(scenario.launch, required=True, clock=WallClock())
     _placed(RayCluster().nodes(), scenario)
 
