@@ -14,7 +14,7 @@ import pytest
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT, child_command
 from muster.emulator import Run, run
-from muster.emulator.launch.choice import Kind
+from muster.emulator.launch.choice import BackendKind
 from muster.emulator.launch.ray.fleet import RayFleet
 from muster.emulator.launch.ray.node_link import NodeLost
 from muster.emulator.launch.ray.placing import Node
@@ -133,7 +133,7 @@ def play(monkeypatch: pytest.MonkeyPatch, nodes: LocalNodes) -> Callable[..., Ru
         return RayFleet(scenario, folder, clock, died, nodes)
 
     def play(*arguments: Any, **named: Any) -> Run:
-        kind = Kind(fleet, lambda _: None, lambda _: None, lambda _, data: [])
+        kind = BackendKind(fleet, lambda _: None, lambda _: None, lambda _, data: [])
         with monkeypatch.context() as replaced:
             replaced.setattr(running, "kind_of", lambda name: kind)
             return run(*arguments, **named, backend="ray", report=False)

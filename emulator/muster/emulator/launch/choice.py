@@ -21,7 +21,7 @@ Examine = Callable[[Scenario | None, Path | None], Sequence[Finding]]
 """Finds out what a scenario, or 10 devices, would have, given the data directory."""
 
 
-class Kind(NamedTuple):
+class BackendKind(NamedTuple):
     """A kind of backend.
 
     Attributes:
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
     examine: Examine
 
 
-def kind_of(name: BackendName) -> Kind:
+def kind_of(name: BackendName) -> BackendKind:
     """The kind of backend with this name.
 
     Raises:
@@ -48,18 +48,22 @@ def kind_of(name: BackendName) -> Kind:
             from muster.emulator.launch.docker import checks
             from muster.emulator.launch.docker.containers import Containers
 
-            return Kind(Containers, checks.require, checks.require_to_verify, examine_machine)
+            return BackendKind(
+                Containers, checks.require, checks.require_to_verify, examine_machine
+            )
         case "ray":
             from muster.emulator.launch.ray import checks as cluster_checks
 
-            return Kind(
+            return BackendKind(
                 cluster_checks.ray_fleet,
                 cluster_checks.require,
                 cluster_checks.require_to_verify,
                 cluster_checks.examine,
             )
         case "processes":
-            return Kind(_processes, _require_processes, lambda scenario: None, examine_machine)
+            return BackendKind(
+                _processes, _require_processes, lambda scenario: None, examine_machine
+            )
 
 
 def _processes(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> Backend:
