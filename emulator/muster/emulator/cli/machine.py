@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 @DATA
 @JSON
 @failures_as_status
-def doctor(
-    scenario: Path | None, backend: "BackendName", data: str | None, as_json: bool
-) -> None:
+def doctor(scenario: Path | None, backend: "BackendName", data: str | None, as_json: bool) -> None:
     """Check what this machine, or a Ray cluster, can carry: the fleet of SCENARIO, or 10
     devices."""
     from muster.emulator.launch.choice import kind_of
