@@ -110,7 +110,7 @@ class ClusterSettings(Section):
     """Number of nodes that carry devices. Absent: all nodes that the cluster has."""
 
     resources: dict[str, Annotated[float, Field(ge=0.0001, le=1e15)]] = Field(
-        default_factory=lambda: {"CPU": 0.002, "memory": 20 * 2**20}
+        default_factory=lambda: {"CPU": 0.002, "memory": 20.0 * 2**20}
     )
     """What is reserved for each process of devices, by Ray's name of the resource: CPU (logical
     cores), memory (bytes), or a resource of your own. Ray reserves but does not limit. The default
