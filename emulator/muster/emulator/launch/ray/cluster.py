@@ -131,12 +131,13 @@ class RayCluster:
             facts = await asyncio.wait_for(actor.facts.remote(shared), _STARTED_S)
             _require_alike(node, facts, shared)
             environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-            await actor.start.remote(config.to_json(), environment, log)
+            starting = actor.start.remote(config.to_json(), environment, log)
+            await asyncio.wait_for(starting, _STARTED_S)
         except (ray.exceptions.RayError, OSError) as error:
             raise LaunchFailed(f"the node {node.address} cannot start muster: {error}") from None
         except TimeoutError:
             raise LaunchFailed(
-                f"the node {node.address} has not started an actor within {_STARTED_S:g} s"
+                f"the node {node.address} has not started muster within {_STARTED_S:g} s"
             ) from None
         return ActorPipe(actor)
 

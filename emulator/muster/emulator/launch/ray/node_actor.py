@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +27,6 @@ class NodeActor:
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str] = asyncio.Queue()
-        self._started = threading.Event()
         self._program: subprocess.Popen[bytes]
 
     async def facts(self, shared: str) -> dict[str, str | bool]:
@@ -49,35 +49,38 @@ class NodeActor:
             settings: its first line.
             environment: what its environment has besides that of this actor.
             log: the file that gets its messages.
+
+        Raises:
+            OSError: the file cannot be opened, or the program cannot be started.
         """
-        loop = asyncio.get_running_loop()
         # The program dies with the thread that started it (PR_SET_PDEATHSIG), so that thread is one
         # that lives as long as the program.
-        arguments = loop, {**os.environ, **environment}, log
+        started = Future[subprocess.Popen[bytes]]()
+        arguments = asyncio.get_running_loop(), started, {**os.environ, **environment}, log
         threading.Thread(target=self._run, args=arguments, daemon=True).start()
-        await loop.run_in_executor(None, self._started.wait)
+        self._program = await asyncio.wrap_future(started)
         await self.send([settings])
 
     def _run(
-        self, loop: asyncio.AbstractEventLoop, environment: Mapping[str, str], log: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        started: "Future[subprocess.Popen[bytes]]",
+        environment: Mapping[str, str],
+        log: str,
     ) -> None:
-        with open(log, "ab") as messages:
-            self._program = subprocess.Popen(
-                child_command("muster.emulator.launch.ray.node_program"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                start_new_session=True,
-                env={**environment, PARENT: str(os.getpid())},
-            )
-        self._started.set()
-        assert self._program.stdout is not None
-        for line in self._program.stdout:
+        try:
+            program = _start_program(environment, log)
+        except OSError as error:
+            started.set_exception(error)
+            return
+        started.set_result(program)
+        assert program.stdout is not None
+        for line in program.stdout:
             loop.call_soon_threadsafe(self._lines.put_nowait, line.decode())
         # It is not waited for yet, so the number of its group is still its own.
         with suppress(ProcessLookupError):
-            os.killpg(self._program.pid, signal.SIGKILL)
-        ended = json.dumps({"ended": self._program.wait()})
+            os.killpg(program.pid, signal.SIGKILL)
+        ended = json.dumps({"ended": program.wait()})
         loop.call_soon_threadsafe(self._lines.put_nowait, ended)
 
     async def send(self, lines: Sequence[str]) -> None:
@@ -99,3 +102,15 @@ class NodeActor:
         assert self._program.stdin is not None
         with suppress(BrokenPipeError):
             self._program.stdin.close()
+
+
+def _start_program(environment: Mapping[str, str], log: str) -> subprocess.Popen[bytes]:
+    with open(log, "ab") as messages:
+        return subprocess.Popen(
+            child_command("muster.emulator.launch.ray.node_program"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            start_new_session=True,
+            env={**environment, PARENT: str(os.getpid())},
+        )
