@@ -101,7 +101,9 @@ def run(
         as_json,
     )
     if done.status == "stopped":
-        how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
+        how = shown(done.folder)
+        if backend != "processes":
+            how = f"{how} --backend {backend}"
         click.echo(f"Resume it with: muster run --resume {how}", err=True)
         sys.exit(1)
     never = done.summary.get("vacuous", []) if strict else []
