@@ -124,7 +124,8 @@ def compare(
     if resume is not None:
         if vary or settings or out or data or seeds != 1:
             raise ConfigError(
-                "--resume continues the comparison as it began; expected no other flag but --quiet"
+                "--resume continues the comparison as it began; expected no other flag "
+                "but --quiet and --json"
             )
         done = resume_comparison(resume, watch=watch)
     else:
@@ -210,7 +211,8 @@ def study(
     if resume is not None:
         if name or quick or seed is not None or seeds or out or backend or data:
             raise ConfigError(
-                "--resume continues the study as it began; expected only --jobs and --quiet with it"
+                "--resume continues the study as it began; expected only --jobs, --quiet "
+                "and --json with it"
             )
         done = resume_study(resume, jobs=jobs, watch=watch, say=say)
     else:
