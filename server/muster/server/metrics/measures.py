@@ -71,7 +71,12 @@ ROUND_SECONDS = Measure(
     buckets=_SECONDS,
 )
 
-DEVICES = Measure("muster_devices", Kind.GAUGE, "Devices that may train.", ("group",))
+DEVICES = Measure(
+    "muster_devices",
+    Kind.GAUGE,
+    "Devices that are enrolled in the experiment. Revoked ones still count.",
+    ("group",),
+)
 PRESENT = Measure(
     "muster_devices_present", Kind.GAUGE, "Devices that are connected now.", ("group",)
 )
