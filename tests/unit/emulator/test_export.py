@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from muster.emulator.cli.commands import main
 from muster.emulator.results.account import TABLES, Account
-from muster.emulator.results.export import EXPORTERS
+from muster.emulator.results.export import EXPORTERS, mlflow_store
 from muster.emulator.results.export.metrics import metric_points
 
 from .conftest import STARTED_AT, RunFolder
@@ -238,3 +238,16 @@ def test_a_store_of_mlflow_takes_several_runs_and_each_once(
     assert {each.data.tags["muster.run"] for each in found} == {"run-1", "run-2"}
     assert {each.info.status for each in found} == {"RUNNING"}
     assert json.loads(found[0].data.params["server.rounds"]) == 3
+
+
+@of_mlflow
+def test_an_export_to_mlflow_that_failed_can_be_repeated(
+    two_rounds: RunFolder, export: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    with monkeypatch.context() as broken:
+        broken.setattr(mlflow_store, "metric_points", lambda account: 1 / 0)
+        assert isinstance(export(two_rounds.path, "--to", "mlflow").exception, ZeroDivisionError)
+    assert export(two_rounds.path, "--to", "mlflow").exit_code == 0
+    _, found = mlflow_runs("exports/mlflow")
+    assert [each.data.tags["muster.run"] for each in found if each.data.metrics] == ["run-1"]

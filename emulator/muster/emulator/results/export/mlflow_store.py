@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
 
 RUN_TAG: Final = "muster.run"
-"""The tag with the identity of the run."""
+"""The tag with the identity of the run. A run whose export failed does not have it."""
 
 _STATUS: Final = {"completed": "FINISHED", "diverged": "FINISHED", "stopped": "KILLED"}
 """MLflow's status by the run's; of others it is FAILED, and of a run without one RUNNING."""
@@ -52,9 +52,10 @@ def write_mlflow(account: Account, out: Path) -> None:
         experiment,
         start_time=_ms(run.started_at),
         run_name=account.folder.resolve().name,
-        tags={RUN_TAG: run.id, "muster.status": status},
+        tags={"muster.status": status},
     ).info.run_id
     _log(client, entry, account)
+    client.set_tag(entry, RUN_TAG, run.id)  # last, so that an export that failed can be repeated
     if status != UNFINISHED:
         ended_at = None if run.ended_at is None else _ms(run.ended_at)
         client.set_terminated(entry, _STATUS.get(status, "FAILED"), end_time=ended_at)
