@@ -13,7 +13,15 @@ import xxhash
 
 from muster.common.errors import LedgerError
 from muster.common.files import remove_unfinished, write_atomic
-from muster.server.strategy.pipe import LENGTHS, Push, message_of, replies_in, replies_parts
+from muster.server.strategy.pipe import (
+    LENGTHS,
+    Push,
+    message_of,
+    replies_in,
+    replies_parts,
+    told_from_json,
+    told_to_json,
+)
 from muster.tasks.hosted import DeviceReply
 from muster.wire.bodies import body_view, checksum
 
@@ -90,7 +98,7 @@ class StrategyHistory:
         Raises:
             OSError: the disk is full.
         """
-        told = {str(index): each.hex() for index, each in push.instructions.items()}
+        told = told_to_json(push.instructions)
         facts = {"model": model_checksum(push), "timeout_s": push.timeout_s, "told": told}
         parts = replies_parts(replies, **facts)
         digest = xxhash.xxh3_128()
@@ -114,7 +122,7 @@ class StrategyHistory:
             )
         start = LENGTHS.size + LENGTHS.unpack_from(data)[0]
         message = message_of(data[LENGTHS.size : start], data[start:])
-        told = {int(index): bytes.fromhex(each) for index, each in message.header["told"].items()}
+        told = told_from_json(message.header["told"])
         facts = message.header["model"], told, message.header["timeout_s"]
         return StrategyRound(*facts, replies_in(message))
 

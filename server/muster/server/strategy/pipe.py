@@ -44,14 +44,14 @@ class Push:
     timeout_s: float | None
 
     def parts(self) -> list[Body]:
-        told = [[index, _text(each)] for index, each in self.instructions.items()]
+        told = told_to_json(self.instructions)
         header = {"push": {"timeout_s": self.timeout_s, "instructions": told}}
         return parts(header, [body_view(self.model)])
 
     @classmethod
     def of(cls, message: PipeMessage) -> "Push":
         told = message.header["push"]
-        instructions = {index: _bytes(each) for index, each in told["instructions"]}
+        instructions = told_from_json(told["instructions"])
         return cls(_vector(message.body), instructions, told["timeout_s"])
 
 
@@ -105,6 +105,16 @@ def replies_in(message: PipeMessage) -> dict[int, DeviceReply]:
         index: DeviceReply(next(deltas) if has_update else None, examples, _bytes(report), absence)
         for index, examples, report, absence, has_update in facts
     }
+
+
+def told_to_json(instructions: Mapping[int, bytes]) -> list[Any]:
+    """Return what devices are told, by index, as it is in a header."""
+    return [[index, _text(each)] for index, each in instructions.items()]
+
+
+def told_from_json(told: Sequence[Any]) -> dict[int, bytes]:
+    """Return what devices are told, by index, from a header."""
+    return {index: _bytes(each) for index, each in told}
 
 
 def parts(header: Mapping[str, Any], bodies: Sequence[Body]) -> list[Body]:
