@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from tests.scripted_strategy import Decide, Replies, ScriptedStrategy
 
 from muster.common.errors import RunFailed
+from muster.common.testing import ManualClock
 from muster.server.strategy.pipe import Push, StrategyEnd
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum
@@ -141,6 +142,26 @@ async def test_the_timeout_of_the_strategy_is_a_deadline(world: MakeWorld) -> No
     assert strategy.told[0][0].absence == "deadline"
     assert ("a", "late", "deadline") in w.outcomes()
     np.testing.assert_array_equal(final(w), model(0.5))
+
+
+async def test_the_time_that_the_strategy_takes_is_no_stall(world: MakeWorld) -> None:
+    clock = ManualClock()
+    decide = summing(2)
+
+    def slowly(told: Sequence[Replies]) -> Push | StrategyEnd:
+        clock.advance(50.0 * len(told))
+        return decide(told)
+
+    settings = {"rounds": 2, "heartbeat_s": 1e6, "stall_s": 60.0, "aggregator": FLOWER}
+    w = await world(time=clock, strategy=ScriptedStrategy(slowly), **settings)
+    a, b = await w.both()
+    await train(a, 1.0)
+    await train(b, 1.0)
+    await w.until("round_opened", round=2)
+    clock.advance(50.0)  # since the last answer 100 s have passed
+    await train(a, 1.0)
+    await train(b, 1.0)
+    assert await w.finish() == ("completed", "2 rounds")
 
 
 async def test_the_run_ends_with_the_strategy(world: MakeWorld) -> None:

@@ -189,6 +189,13 @@ def test_links_that_are_shared_decide_with_those_who_transfer_who_was_late() -> 
     assert round_.counted() == ["b"]
 
 
+def test_a_deadline_of_zero_is_a_deadline() -> None:
+    rules = Rules(lockstep=True).within(0.0)
+    round_ = opened("a", rules=rules)
+    assert accept(round_, "a", modelled_s=0.5) is Outcome.LATE
+    assert (rules.open_s(60.0), Rules(lockstep=False).open_s(60.0)) == (0.0, 60.0)
+
+
 def test_the_same_body_again_gets_the_same_receipt_and_counts_once() -> None:
     round_ = opened("a", "b")
     key = Key("a", 3, 1)

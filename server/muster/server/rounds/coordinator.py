@@ -240,6 +240,7 @@ class Coordinator:
         while self._dispatch.is_idle(round) and self._signals.stop_request is None:
             await self._presence.wait_for_step(round.step + 1)
             round = self._next_round(number)
+        self.receiver.progress_at = self._clock.monotonic()
         self.receiver.open(round, self.versions.state)
         self._signals.clear()
         try:
@@ -287,7 +288,7 @@ class Coordinator:
 
     async def _collect(self, round: Round, began: float) -> None:
         """Wait until the round closes or the run is to stop."""
-        deadline_s = None if self._lockstep else round.rules.deadline_s or self.settings.deadline_s
+        deadline_s = None if self._lockstep else round.rules.open_s(self.settings.deadline_s)
         if deadline_s is None:
             await self._signals.wait()
         elif not await self._signals.wait_until(began + deadline_s):

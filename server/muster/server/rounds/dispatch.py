@@ -107,7 +107,7 @@ class Dispatch:
         round = self._receiver.round
         if round is None:
             return
-        deadline_s = round.rules.deadline_s or self._config.server.deadline_s or 0.0
+        deadline_s = round.rules.open_s(self._config.server.deadline_s) or 0.0
         versions = self._versions
         # The calls of a message are of one round, so that they have one step, and one model or the
         # same part of it.

@@ -216,7 +216,7 @@ class Round:
             return Receipt(update.key, Outcome.LATE, Reason.STALE)
         if not self.takes_updates():
             return Receipt(update.key, Outcome.LATE, self._why_closed())
-        if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or math.inf):
+        if self.rules.lockstep and update.modelled_s > self.rules.limit_s:
             member.late = update
             receipt = Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
         else:
@@ -303,7 +303,7 @@ class Round:
 
     def overdue(self) -> list[str]:
         """The `slow` clients whose deadline passes before the next round opens."""
-        limit = self.rules.deadline_s or math.inf
+        limit = self.rules.limit_s
         return [c for c in self.slow() if self.cohort[c].begun_s + limit <= self.next_s]
 
     def end(self) -> RoundEnd:

@@ -1,5 +1,6 @@
 """The rules of a round, which follow from the scenario and its mode."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -42,6 +43,19 @@ class Rules:
     max_staleness: int | None = None
     sharing: Sharing | None = None
     awaits_answers: bool = False
+
+    def open_s(self, deadline_s: float | None) -> float | None:
+        """The longest time that a round stays open, in seconds; None: there is no limit.
+
+        Args:
+            deadline_s: `server.deadline_s`, for modes whose rules have no deadline.
+        """
+        return deadline_s if self.deadline_s is None else self.deadline_s
+
+    @property
+    def limit_s(self) -> float:
+        """In lockstep, the most modelled seconds of an update that counts."""
+        return math.inf if self.deadline_s is None else self.deadline_s
 
     def within(self, timeout_s: float | None) -> Self:
         """These rules with a deadline of at most so many seconds; None: as they are."""
