@@ -131,6 +131,25 @@ def test_an_app_that_pushes_and_pulls_by_itself_gets_one_round_for_a_push(
     np.testing.assert_array_equal([model[0] for model, _, _ in devices.pushed], [0, 1.5, 3])
 
 
+BOTH_KINDS = """
+        from flwr.app import Message, RecordDict
+        content = RecordDict({"arrays": ArrayRecord([np.zeros(3, np.float32)])})
+        sent = [("evaluate", 2), ("train", 1), ("train", 2), ("evaluate", 1)]
+        for round in range(2):
+            ids = grid.push_messages([Message(content, node, kind) for kind, node in sent])
+            replies = list(grid.pull_messages(ids))
+            metadata = [reply.metadata for reply in replies]
+            assert [(m.message_type, m.src_node_id) for m in metadata] == sent
+            assert ["arrays" in reply.content for reply in replies] == [False, True, True, False]
+"""
+
+
+def test_a_node_may_train_and_evaluate_in_one_push(make_app: MakeApp) -> None:
+    devices = Devices(make_app(main=BOTH_KINDS))
+    devices.run()
+    assert [called for _, called, _ in devices.pushed] == [[0, 1]] * 2
+
+
 CONFIGURED = """
         class Falling(FedAvg):
             def configure_train(self, server_round, arrays, config, grid):
@@ -295,6 +314,7 @@ TWO_MODELS = """
 """
 TWICE = TWO_MODELS.replace('Message(two, 2, "train")', 'Message(one, 1, "train")')
 STRANGER = TWO_MODELS.replace('Message(two, 2, "train")', 'Message(one, 77, "train")')
+STRANGER_EVALUATED = STRANGER.replace('77, "train"', '77, "evaluate"')
 LONG = TWO_MODELS.replace(
     'Message(two, 2, "train")',
     'Message(RecordDict({"arrays": one["arrays"], "c": ConfigRecord({"b": bytes(70000)})}), 2, '
@@ -312,6 +332,7 @@ LATER = """
         (TWO_MODELS, "sends different models to the nodes 1 and 2 in one push"),
         (TWICE, "two messages of training to one node in one push"),
         (STRANGER, r"sent messages to the nodes \[77\], which are none of those"),
+        (STRANGER_EVALUATED, r"sent messages to the nodes \[77\], which are none of those"),
         (LONG, "tells node 2 9[0-9],[0-9]{3} bytes beside the model, expected at most 32,768"),
         (LATER, r"the array '0' as float64 of shape \(3,\)"),
         (LATER.replace("ArrayRecord([np.zeros(3)]), num", "1 / 0, num"), "ZeroDivisionError"),

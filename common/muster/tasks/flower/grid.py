@@ -27,7 +27,8 @@ class Nodes(ABC):
 
     @abstractmethod
     def reply(self, messages: Sequence[Message], timeout_s: float | None) -> list[Message]:
-        """Return the replies to messages that the app has sent together, ordered by node.
+        """Return the replies to messages that the app has sent together, ordered by node, and those
+        of one node as its messages.
 
         Args:
             timeout_s: seconds after which the app no longer waits; None: no limit.

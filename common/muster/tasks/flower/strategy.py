@@ -117,29 +117,39 @@ class FleetNodes(Nodes):
             self._push = None
 
     def _answer(self, messages: Sequence[Message], timeout_s: float | None) -> list[Message]:
-        """The replies to the messages of one push, ordered by node."""
+        """The replies to the messages of one push, ordered by node, and those of one node as its
+        messages."""
         if self.failure is not None:
             raise self.failure
+        if unknown := sorted({m.metadata.dst_node_id for m in messages} - set(self._nodes)):
+            raise ConfigError(
+                f"task.app: the ServerApp sent messages to the nodes {unknown}, which are none of "
+                f"those that Grid.get_node_ids returns"
+            )
         instructed = [(Instruction.of(message), message) for message in messages]
         training = {
             message.metadata.dst_node_id: (told, message)
             for told, message in instructed
             if told.category == "train"
         }
-        others = [each for each in instructed if each[0].category != "train"]
-        if len(training) + len(others) < len(messages):
+        if len(training) < sum(told.category == "train" for told, _ in instructed):
             raise ConfigError(
                 "task.app: the ServerApp sent two messages of training to one node in one push; "
                 "a device has one call in a round"
             )
-        replies = self._train(training, timeout_s) if training else []
-        replies += [self._answer_beside(*each) for each in others]
+        trained = self._train(training, timeout_s) if training else {}
+        replies = [
+            trained[message.metadata.dst_node_id]
+            if told.category == "train"
+            else self._answer_beside(told, message)
+            for told, message in instructed
+        ]
         return sorted(replies, key=lambda reply: int(reply.metadata.src_node_id))
 
     def _train(
         self, training: Mapping[int, tuple[Instruction, Message]], timeout_s: float | None
-    ) -> list[Message]:
-        """Let devices train in a round of the fleet."""
+    ) -> dict[int, Message]:
+        """Let devices train in a round of the fleet; return the replies, by node."""
         model, format = self._model_of({node: told for node, (told, _) in training.items()})
         instructions = {}
         for node, (told, _) in sorted(training.items()):
@@ -150,20 +160,15 @@ class FleetNodes(Nodes):
                     f"task.app: the ServerApp tells node {node} {size:,} bytes beside the model, "
                     f"expected at most {INSTRUCTION_BYTES:,}"
                 )
-        if unknown := sorted(training.keys() - set(self._nodes)):
-            raise ConfigError(
-                f"task.app: the ServerApp sent messages to the nodes {unknown}, which are none of "
-                f"those that Grid.get_node_ids returns"
-            )
         limits = [timeout_s, *(message.metadata.ttl for _, message in training.values())]
         self.model = None
         replies = self._rounds.train(
             model, instructions, min(limit for limit in limits if limit is not None)
         )
-        return [
-            _reply_of(replies[node - 1], message, model, format)
+        return {
+            node: _reply_of(replies[node - 1], message, model, format)
             for node, (_, message) in training.items()
-        ]
+        }
 
     def _model_of(self, training: Mapping[int, Instruction]) -> tuple[Vector, ArrayFormat]:
         """The model that all nodes of a push shall train, and the format of its arrays."""
