@@ -34,7 +34,7 @@ def test_nodes_are_filled_by_their_size() -> None:
 
 
 def test_what_a_node_carries_already_counts() -> None:
-    placed = place(packs(4), [node("1"), node("2")], {"1": packs(6, "old")})
+    placed = place(packs(4), [node("1"), node("2")], {"1": {"CPU": 0.6}})
     assert names(placed["2"]) == ["dev-0", "dev-1", "dev-2", "dev-3"]
 
 
@@ -70,6 +70,14 @@ def test_more_than_one_is_reserved_in_whole_numbers() -> None:
     # Thirteen tenths would be two cores.
     with pytest.raises(ConfigError, match="too small"):
         place(packs(13), [node("1", cpus=1.5)], {})
+
+
+def test_every_reservation_is_rounded_by_itself() -> None:
+    # Two reservations of 1.2 cores are four cores, although 2.4 cores would be three.
+    before = {"1": total(packs(12, "old"))}
+    with pytest.raises(ConfigError, match="too small"):
+        place(packs(12), [node("1", cpus=3)], before)
+    assert len(place(packs(12), [node("1", cpus=4)], before)["1"]) == 12
 
 
 def test_too_few_nodes_are_refused() -> None:

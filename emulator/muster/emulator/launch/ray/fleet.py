@@ -25,7 +25,7 @@ from muster.emulator.launch.processes import NURSERY, Processes
 from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.node_link import NodeLink, NodeLost, Pipe
 from muster.emulator.launch.ray.node_program import NodeProcess
-from muster.emulator.launch.ray.placing import Bundle, Node, Resources, choose, place, total
+from muster.emulator.launch.ray.placing import Bundle, Node, Resources, choose, place, summed, total
 from muster.emulator.launch.ray.remote_program import ClusterPauses, RemoteProgram
 from muster.emulator.runs.run_folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
@@ -57,6 +57,7 @@ class _Member:
     """A node that carries programs.
 
     Attributes:
+        reserved: what was reserved there, in all.
         prepared: what its nursery has reported; None: it is not ready.
         preparing: held while its nursery is started.
     """
@@ -64,6 +65,7 @@ class _Member:
     node: Node
     link: NodeLink
     bundles: list[Bundle] = field(default_factory=list)
+    reserved: Resources = field(default_factory=dict)
     prepared: dict[str, Any] | None = None
     preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -161,17 +163,19 @@ class RayFleet:
                     raise
 
     async def _move(self, bundles: Sequence[Bundle]) -> None:
-        before = {id: member.bundles for id, member in self._members.items()}
-        placed = place(bundles, self._candidates(bundles), before)
-        await self._cluster.reserve({id: total(needs) for id, needs in placed.items()})
-        nodes = {node.id: node for node in self._cluster.nodes()}
-        new = [id for id in placed if id not in self._members]
-        await asyncio.gather(*(self._open(nodes[id]) for id in new))
+        candidates = self._candidates(bundles)
+        before = {id: member.reserved for id, member in self._members.items()}
+        placed = place(bundles, candidates, before)
+        needs = {id: total(here) for id, here in placed.items()}
+        await self._cluster.reserve(needs)
+        new = [node for node in candidates if node.id in placed and node.id not in self._members]
+        await asyncio.gather(*map(self._open, new))
         for id, here in placed.items():
             if (member := self._members.get(id)) is None:  # it was lost meanwhile
                 self._homeless += here
                 continue
             member.bundles += here
+            member.reserved = summed([member.reserved, needs[id]])
             self._carriers |= dict.fromkeys(_programs(here), member)
 
     def _candidates(self, bundles: Sequence[Bundle]) -> Sequence[Node]:

@@ -51,11 +51,17 @@ class Bundle:
 
 def total(bundles: Iterable[Bundle]) -> Resources:
     """What bundles need together. Ray reserves only whole numbers of what is more than one."""
-    needed: dict[str, float] = defaultdict(float)
-    for bundle in bundles:
-        for name, amount in bundle.resources.items():
-            needed[name] += amount
+    needed = summed(bundle.resources for bundle in bundles)
     return {name: _reserved(amount) for name, amount in needed.items()}
+
+
+def summed(amounts: Iterable[Resources]) -> Resources:
+    """The sums of amounts."""
+    sums: dict[str, float] = defaultdict(float)
+    for each in amounts:
+        for name, amount in each.items():
+            sums[name] += amount
+    return sums
 
 
 def _reserved(amount: float) -> float:
@@ -96,13 +102,13 @@ def choose(nodes: Sequence[Node], number: int | None, bundles: Sequence[Bundle])
 
 
 def place(
-    bundles: Sequence[Bundle], nodes: Sequence[Node], before: Mapping[str, Sequence[Bundle]]
+    bundles: Sequence[Bundle], nodes: Sequence[Node], before: Mapping[str, Resources]
 ) -> Mapping[str, list[Bundle]]:
     """Place each bundle on the node with its labels that is then the least full, the largest
     bundles first.
 
     Args:
-        before: what nodes already carry, by their ids.
+        before: what is reserved on nodes already, by their ids.
 
     Returns:
         the bundles of every node that got some, by its id.
@@ -110,31 +116,39 @@ def place(
     Raises:
         ConfigError: the nodes cannot carry them; the message says what is missing.
     """
-    used = {node.id: defaultdict(float, total(before.get(node.id, ()))) for node in nodes}
+    reserved = {node.id: before.get(node.id, {}) for node in nodes}
+    added = {node.id: defaultdict[str, float](float) for node in nodes}
     placed: dict[str, list[Bundle]] = defaultdict(list)
     homeless = []
     for bundle in sorted(bundles, key=lambda bundle: -len(bundle.programs)):
         found = min(
             (node for node in nodes if bundle.may_be_on(node)),
-            key=lambda node: _fullness(bundle, node, used[node.id]),
+            key=lambda node: _fullness(bundle, node, reserved[node.id], added[node.id]),
             default=None,
         )
-        if found is None or _fullness(bundle, found, used[found.id]) > 1:
+        if found is None or _fullness(bundle, found, reserved[found.id], added[found.id]) > 1:
             homeless.append(bundle)
             continue
         placed[found.id].append(bundle)
         for name, amount in bundle.resources.items():
-            used[found.id][name] += amount
+            added[found.id][name] += amount
     if homeless:
+        used = {id: summed([reserved[id], added[id]]) for id in added}
         raise ConfigError(_missing(bundles, homeless, nodes, used))
     return placed
 
 
-def _fullness(bundle: Bundle, node: Node, used: Resources) -> float:
-    """The share in use of the node's scarcest resource, once it carries the bundle too."""
+def _fullness(bundle: Bundle, node: Node, reserved: Resources, added: Resources) -> float:
+    """The share in use of the node's scarcest resource, once it carries the bundle too.
+
+    Args:
+        reserved: what is reserved on the node already.
+        added: what else will be reserved, at once with the bundle.
+    """
     return max(
         (
-            _reserved(used.get(name, 0.0) + amount) / node.resources[name]
+            round(reserved.get(name, 0.0) + _reserved(added.get(name, 0.0) + amount), _DIGITS)
+            / node.resources[name]
             for name, amount in bundle.resources.items()
         ),
         default=0.0,
