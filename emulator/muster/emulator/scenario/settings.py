@@ -122,8 +122,8 @@ class ClusterSettings(Section):
 
     lease_s: Annotated[float, Field(ge=1, le=3600)] = 10.0
     """Wall seconds without a word from the command that runs the fleet after which the programs of
-    a node end. If a node is lost, its devices are started elsewhere no earlier than that, so that
-    no device is ever there twice."""
+    a node end. If a node is lost, its devices are started elsewhere a second later, so that no
+    device is there twice unless the last message to the node took longer than that second."""
 
 
 class Launch(Section):

@@ -49,8 +49,9 @@ class Pipe(Protocol):
 class NodeLink:
     """Sends requests to the program of a node, keeps its lease, and finds out if it is lost.
 
-    The node counts as lost when no program of the fleet can be alive there any more: when its
-    program has ended, or when it has not answered and its lease is over.
+    The node counts as lost when its program has ended, or when it has not answered and its lease
+    has been over for a second. No program of the fleet is alive there then, unless the last message
+    to the node took longer than that second.
 
     Args:
         tell: called with what the program tells without a request.
@@ -122,7 +123,7 @@ class NodeLink:
             task.exception()
 
     async def _watch(self) -> None:
-        """Find out that the node is lost, and say so when nothing can be alive there any more."""
+        """Find out that the node is lost, and say so when its programs have ended."""
         parts = {asyncio.create_task(self._read()), asyncio.create_task(self._keep())}
         try:
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
