@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -55,6 +56,20 @@ def assert_refused(result: Result, *said: str) -> None:
 
 
 # --- run -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [((), "stopped\n"), (("--backend", "ray"), "stopped --backend ray\n")],
+)
+def test_a_run_that_stopped_is_resumed_on_its_backend(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], advice: str
+) -> None:
+    done = SimpleNamespace(folder=Path("stopped"), summary={}, status="stopped")
+    monkeypatch.setattr("muster.emulator.runs.running.run", lambda *_, **__: done)
+    result = muster("run", "plain.toml", "--json", *flags)
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f"Resume it with: muster run --resume {advice}")
 
 
 def test_run_needs_a_scenario_or_a_run_to_resume(muster: Muster) -> None:
