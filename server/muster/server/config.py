@@ -95,11 +95,13 @@ class ServerSettings(Section):
     evaluation then has a row for every device."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """TCP port on 127.0.0.1; 0: any free port."""
+    """TCP port on 127.0.0.1 or, on a cluster, on the address of the command's machine; 0: any free
+    port."""
 
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """TCP port on 127.0.0.1 at which Prometheus can read metrics of the server
-    ([metrics.md](metrics.md)). It needs `pip install 'muster[metrics]'`. Absent: no metrics."""
+    """TCP port on 127.0.0.1 or, on a cluster, on the address of the command's machine, at which
+    Prometheus can read metrics of the server ([metrics.md](metrics.md)). It needs
+    `pip install 'muster[metrics]'`. Absent: no metrics."""
 
     information: Literal["full", "limited"] = "full"
     """The server's knowledge of the population. With "full" it knows the covariates Z and the

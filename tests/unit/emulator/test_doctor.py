@@ -1,3 +1,4 @@
+import socket
 from typing import Any
 
 import pytest
@@ -39,3 +40,16 @@ def test_more_processes_than_the_gpus_take_are_refused(monkeypatch: pytest.Monke
     doctor.require(scenario("auto", count=4, devices_per_gpu=4))
     with pytest.raises(ConfigError, match="5 processes need a GPU, but there are 1 GPUs for 4"):
         doctor.require(scenario("cuda", count=5, devices_per_gpu=4))
+
+
+def test_a_port_is_free_or_not_at_the_address_where_the_server_listens() -> None:
+    groups = [{"name": "g", "count": 1}]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))
+        taken.listen()
+        server = {"rounds": 1, "port": taken.getsockname()[1]}
+        values = {"name": "t", "task": "digits", "server": server, "groups": groups}
+        read = validate(Scenario, values, "test")
+        with pytest.raises(ConfigError, match=r"on 127\.0\.0\.2 cannot be used"):
+            doctor.require_ports(read, "127.0.0.2")
+        doctor.require_ports(read)

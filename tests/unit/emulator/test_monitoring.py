@@ -25,7 +25,6 @@ from muster.emulator.launch.docker.services import Service, Site
 from muster.emulator.runs import doctor
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.metrics.library import require_library
 from muster.server.metrics.measures import MEASURES, Kind
 
 NOW_S = 1_700_000_000.0
@@ -78,6 +77,13 @@ def test_prometheus_reads_the_port_of_the_scenario_with_the_token_of_the_start(
     assert Callers(GivenCredentials(server)).recognise(shown).name == "metrics"
 
 
+def test_prometheus_reads_the_address_at_which_the_server_listens(tmp_path: Path) -> None:
+    configs = configs_of(tmp_path, metrics_port=9464)
+    configs.issue_credentials(certifier(), "10.0.0.7")
+    (job,) = yaml.safe_load((tmp_path / "setup/prometheus.yml").read_text())["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == ["10.0.0.7:9464"]
+
+
 def test_with_tls_prometheus_gets_a_certificate_and_the_name_of_the_server(tmp_path: Path) -> None:
     configs = configs_of(tmp_path, metrics_port=9464)
     configs.issue_credentials(certifier())
@@ -120,7 +126,8 @@ def test_a_run_without_the_library_is_refused_before_anything_starts(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=re.escape("pip install 'muster[metrics]'")):
-        require_library()
+        doctor.require_metrics(scenario(metrics_port=9464))
+    doctor.require_metrics(scenario())
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -35,6 +35,7 @@ class Backend:
     """
 
     isolates = False
+    metrics_host = "127.0.0.1"
     encrypts = False
     folders = DeviceFolders("devices", "credentials")
     here = "127.0.0.1"

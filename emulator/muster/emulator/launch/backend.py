@@ -132,6 +132,11 @@ class Backend(Protocol):
         """This machine's address, as gateways reach it."""
         ...
 
+    @property
+    def metrics_host(self) -> str:
+        """The address at which a program of this machine reaches the server's metrics."""
+        ...
+
     def reachable_ports(self, group: str, ports: Ports) -> Ports:
         """The ports of a group's gateway, with the addresses by which this machine reaches them."""
         ...

@@ -44,6 +44,7 @@ class Processes:
 
     isolates = False
     encrypts = False
+    metrics_host = "127.0.0.1"
 
     def __init__(
         self,

@@ -85,8 +85,7 @@ def require(scenario: Scenario) -> None:
     require_room(FleetSize.of(scenario))
     require_gpus(scenario)
     require_ports(scenario)
-    if scenario.server.metrics_port is not None:
-        require_library()
+    require_metrics(scenario)
 
 
 def require_room(fleet: FleetSize) -> None:
@@ -142,25 +141,39 @@ def require_gpus(scenario: Scenario) -> None:
         )
 
 
-def require_ports(scenario: Scenario) -> None:
+def require_metrics(scenario: Scenario) -> None:
+    """Check that the library of metrics is installed, if the server exports them.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if scenario.server.metrics_port is not None:
+        require_library()
+
+
+def require_ports(scenario: Scenario, host: str = "127.0.0.1") -> None:
     """Check that the ports of the server are free.
+
+    Args:
+        host: the address of this machine at which the server listens.
 
     Raises:
         ConfigError: one is not.
     """
-    _require_port("server.port", scenario.server.port, "another port, or 0 for any free port")
+    advice = "another port, or 0 for any free port"
+    _require_port(host, "server.port", scenario.server.port, advice)
     if (port := scenario.server.metrics_port) is not None:
-        _require_port("server.metrics_port", port, "another port")
+        _require_port(host, "server.metrics_port", port, "another port")
 
 
-def _require_port(key: str, port: int, advice: str) -> None:
+def _require_port(host: str, key: str, port: int, advice: str) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"{key}: {port} on 127.0.0.1 cannot be used ({error.strerror}); choose {advice}"
+                f"{key}: {port} on {host} cannot be used ({error.strerror}); choose {advice}"
             ) from None
 
 

@@ -103,17 +103,20 @@ class ProcessConfigs:
         """The folder of the credentials of all programs."""
         return str(self.folder / SECRETS)
 
-    def issue_credentials(self, certifier: Certifier | None) -> Issuer:
+    def issue_credentials(
+        self, certifier: Certifier | None, metrics_host: str = "127.0.0.1"
+    ) -> Issuer:
         """Write new credentials for every program of the run, and return who can renew them.
 
         Args:
             certifier: None: there is no TLS.
+            metrics_host: as in `Backend`.
         """
         port = self.scenario.server.metrics_port
         issuer = Issuer(Path(self.credentials), self._run_identity(), certifier)
         issuer.issue(packs_by_group(self.scenario, self.residents), metrics=port is not None)
         if port is not None:
-            config = self.prometheus(f"127.0.0.1:{port}", certifier is not None)
+            config = self.prometheus(f"{metrics_host}:{port}", certifier is not None)
             write_atomic(self.folder / prometheus.CONFIG, config.encode())
         return issuer
 

@@ -192,7 +192,8 @@ async def _supervise(
             loop.add_signal_handler(number, supervisor.stop)
     certifier = certifier_of(scenario.launch, supervisor.backend.encrypts, clock)
     try:
-        issuer = supervisor.configs.issue_credentials(certifier)
+        host = supervisor.backend.metrics_host
+        issuer = supervisor.configs.issue_credentials(certifier, host)
         renewing = asyncio.create_task(issuer.keep_renewing())
         try:
             await supervisor.run()

@@ -78,6 +78,7 @@ class Containers:
 
     isolates = True
     encrypts = True
+    metrics_host = "127.0.0.1"
     folders = INSIDE
 
     def __init__(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> None:

@@ -44,9 +44,11 @@ def require(scenario: Scenario) -> None:
             f"groups.device.torch_device: with the ray backend devices train on the CPU, but "
             f"{', '.join(on_gpu)} would train on a GPU; set torch_device to cpu"
         )
-    doctor.require_ports(scenario)
+    doctor.require_metrics(scenario)
     certifier_of(scenario.launch, required=True, clock=WallClock())
-    _placed(RayCluster().nodes(), scenario)
+    cluster = RayCluster()
+    doctor.require_ports(scenario, cluster.address)
+    _placed(cluster.nodes(), scenario)
 
 
 def examine(scenario: Scenario | None, data: Path | None) -> Sequence[Finding]:

@@ -114,6 +114,11 @@ class RayFleet:
         """This machine's address in the cluster."""
         return self._cluster.address
 
+    @property
+    def metrics_host(self) -> str:
+        """The same, because the server listens there only."""
+        return self._cluster.address
+
     def reachable_ports(self, group: str, ports: Ports) -> Ports:
         """The same ports by which the group's devices reach the gateway."""
         return ports
