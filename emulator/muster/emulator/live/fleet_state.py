@@ -164,6 +164,8 @@ class FleetState:
         self._arrivals: dict[int, dict[str, Arrival]] = {}
         self._log: dict[str, deque[tuple[int, Event]]] = {}
         self._number = 0
+        self._opened = 0  # the round that was opened last
+        self._early: list[Event] = []
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -173,6 +175,8 @@ class FleetState:
         self.progress.happen(event)
         if handler := _HANDLERS.get(name):
             handler(self, event)
+        elif name in _ROUND_HANDLERS:
+            self._happen_in_round(event)
         if (lines := self._log.get(name)) is None:
             most = _MOST_OFTEN_LINES if name in _OFTEN else _MOST_LINES
             lines = self._log[name] = deque(maxlen=most)
@@ -189,13 +193,27 @@ class FleetState:
         ]
         return sorted(found, key=lambda line: line[0])
 
+    def _happen_in_round(self, event: Event) -> None:
+        # A server that calls ahead gets answers before it has committed the round before and told
+        # that their own was opened.
+        if event["round"] > self._opened:
+            self._early.append(event)
+        else:
+            _ROUND_HANDLERS[event["event"]](self, event)
+
     def _server_started(self, event: Event) -> None:
         self.open = None
+        self._opened = event.get("round", self._opened)
+        self._early.clear()
         self._working.clear()
 
     def _round_opened(self, event: Event) -> None:
         self.scenario_s = event.get("scenario_s")
         self.open = RoundUnderWay(event["round"], event["called"], event["at"], self.scenario_s)
+        self._opened = event["round"]
+        early, self._early = self._early, []
+        for each in early:
+            self._happen_in_round(each)
 
     def _answered(self, event: Event) -> None:
         place = self.position.get(event["client"])
@@ -363,14 +381,18 @@ def _by_round(rows: Sequence[DeviceRow]) -> dict[int, list[DeviceRow]]:
 _HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
     "server_started": FleetState._server_started,
     "round_opened": FleetState._round_opened,
-    "answered": FleetState._answered,
-    "declined": FleetState._declined,
-    "received": FleetState._received,
-    "late": FleetState._not_counted,
-    "refused": FleetState._not_counted,
     "left": FleetState._left,
     "round_committed": FleetState._round_committed,
     "evaluated": FleetState._evaluated,
     "traffic": FleetState._traffic,
     "died": FleetState._died,
 }
+
+_ROUND_HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
+    "answered": FleetState._answered,
+    "declined": FleetState._declined,
+    "received": FleetState._received,
+    "late": FleetState._not_counted,
+    "refused": FleetState._not_counted,
+}
+"""Handlers of the events of a round."""
