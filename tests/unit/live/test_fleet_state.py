@@ -213,6 +213,14 @@ def test_acting_faults_mark_their_targets(fleet: FleetState) -> None:
     assert columns(fleet, "iii")["fault"] == "   "
 
 
+def test_a_fault_with_many_occurrences_has_the_round_of_its_first(fleet: FleetState) -> None:
+    for number in range(1, 151):
+        fleet.happen(event("fault_applied", fault="cut", number=number, targets=["far-0000"],
+                           round=2 * number, scenario_s=None))  # fmt: skip
+    [shown] = sections(fleet, "iii", "running")["faults"]
+    assert (shown["first"], shown["times"], len(shown["rounds"])) == (2, 150, 100)
+
+
 def test_seconds_without_traffic_count_as_none(fleet: FleetState) -> None:
     def traffic(at: float, bytes_up: int) -> dict[str, Any]:
         return event("traffic", at, group="far", seconds=1.0, bytes_up=bytes_up, bytes_down=0,

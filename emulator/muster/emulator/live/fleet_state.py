@@ -34,9 +34,12 @@ AWAY, IDLE, DECLINED, WORKING, ARRIVED, UNCOUNTED, OUTSIDE = "o", "i", "d", "w",
 """States of a device: not connected; connected; it declined; it works on a call; its update
 arrived; its update does not count, or it gave up; not enrolled in the experiment."""
 
+FREQUENT = {"received", "answered", "declined", "traffic", "enrolled", "attended", "left"}
+"""Events about single devices and moments. A journal has so many of them that they would hide all
+others."""
+
 _OFFLINE = "offline"
-_OFTEN = {"received", "answered", "declined", "traffic", "enrolled", "attended", "left"}
-_MOST_LINES, _MOST_OFTEN_LINES = 200, 60
+_MOST_LINES, _MOST_FREQUENT_LINES = 200, 60
 _TRAFFIC_SAMPLES = 120
 _TRANSFERRED, _CAPACITY = ("bytes_up", "bytes_down"), ("capacity_up", "capacity_down")
 
@@ -178,7 +181,7 @@ class FleetState:
         elif name in _ROUND_HANDLERS:
             self._happen_in_round(event)
         if (lines := self._log.get(name)) is None:
-            most = _MOST_OFTEN_LINES if name in _OFTEN else _MOST_LINES
+            most = _MOST_FREQUENT_LINES if name in FREQUENT else _MOST_LINES
             lines = self._log[name] = deque(maxlen=most)
         self._number += 1
         lines.append((self._number, event))
