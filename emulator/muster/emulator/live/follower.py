@@ -17,6 +17,7 @@ from muster.emulator.live.ledger_feed import LedgerFeed
 from muster.emulator.live.run_setup import run_setup
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, is_free
+from muster.emulator.runs.run_progress import Event
 
 LOOK_S = 0.25
 """Least seconds between two looks."""
@@ -76,7 +77,7 @@ class Follower:
         changed = False
         while events := self._tail.new(_CHUNK_BYTES):
             changed = True
-            for event in events:
+            for event in filter(_can_be_shown, events):
                 with suppress(LookupError, TypeError, ValueError):  # no program of muster wrote it
                     self._state.happen(event)
                 self._commits = self._commits or event["event"] in _COMMITS
@@ -100,3 +101,8 @@ class Follower:
         self._alive_at = now
         killed = not (self.folder / COMPOSE).is_file() and is_free(self.folder)
         return INTERRUPTED if killed else RUNNING
+
+
+def _can_be_shown(event: Event) -> bool:
+    """Whether an event has a name and a time; a journal may have been edited."""
+    return isinstance(event["event"], str) and isinstance(event.get("at"), int | float)
