@@ -17,7 +17,6 @@ from muster.emulator.live.ledger_feed import LedgerFeed
 from muster.emulator.live.run_setup import run_setup
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, is_free
-from muster.emulator.runs.run_progress import Event
 
 LOOK_S = 0.25
 """Least seconds between two looks."""
@@ -26,6 +25,7 @@ _SHARE = 0.05
 _MOST_WAIT_S = 2.0
 _ALIVE_S = 2.0
 _CHUNK_BYTES = 8 << 20
+_NUMBER = (int, float)
 _COMMITS = {"server_started", "round_committed", "evaluated", "ended"}
 
 RUNNING, INTERRUPTED = "running", "interrupted"
@@ -77,7 +77,9 @@ class Follower:
         changed = False
         while events := self._tail.new(_CHUNK_BYTES):
             changed = True
-            for event in filter(_can_be_shown, events):
+            for event in events:
+                if not (isinstance(event["event"], str) and isinstance(event.get("at"), _NUMBER)):
+                    continue  # it cannot be shown
                 with suppress(LookupError, TypeError, ValueError):  # no program of muster wrote it
                     self._state.happen(event)
                 self._commits = self._commits or event["event"] in _COMMITS
@@ -101,8 +103,3 @@ class Follower:
         self._alive_at = now
         killed = not (self.folder / COMPOSE).is_file() and is_free(self.folder)
         return INTERRUPTED if killed else RUNNING
-
-
-def _can_be_shown(event: Event) -> bool:
-    """Whether an event has a name and a time; a journal may have been edited."""
-    return isinstance(event["event"], str) and isinstance(event.get("at"), int | float)
