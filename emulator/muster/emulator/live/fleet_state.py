@@ -38,6 +38,7 @@ FREQUENT = {"received", "answered", "declined", "traffic", "enrolled", "attended
 """Events about single devices and moments. A journal has so many of them that they would hide all
 others."""
 
+_OF_A_ROUND = {"answered", "declined", "received", "late", "refused"}
 _OFFLINE = "offline"
 _MOST_LINES, _MOST_FREQUENT_LINES = 200, 60
 _TRAFFIC_SAMPLES = 120
@@ -176,10 +177,7 @@ class FleetState:
         """Update the state with an event of the journal; unknown events are only logged."""
         name = event["event"]
         self.progress.happen(event)
-        if handler := _HANDLERS.get(name):
-            handler(self, event)
-        elif name in _ROUND_HANDLERS:
-            self._happen_in_round(event)
+        self._handle(event)
         if (lines := self._log.get(name)) is None:
             most = _MOST_FREQUENT_LINES if name in FREQUENT else _MOST_LINES
             lines = self._log[name] = deque(maxlen=most)
@@ -196,13 +194,14 @@ class FleetState:
         ]
         return sorted(found, key=lambda line: line[0])
 
-    def _happen_in_round(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
+        name = event["event"]
         # A server that calls ahead gets answers before it has committed the round before and told
         # that their own was opened.
-        if event["round"] > self._opened:
+        if name in _OF_A_ROUND and event["round"] > self._opened:
             self._early.append(event)
-        else:
-            _ROUND_HANDLERS[event["event"]](self, event)
+        elif handler := _HANDLERS.get(name):
+            handler(self, event)
 
     def _server_started(self, event: Event) -> None:
         self.open = None
@@ -216,7 +215,7 @@ class FleetState:
         self._opened = event["round"]
         early, self._early = self._early, []
         for each in early:
-            self._happen_in_round(each)
+            self._handle(each)
 
     def _answered(self, event: Event) -> None:
         place = self.position.get(event["client"])
@@ -384,18 +383,14 @@ def _by_round(rows: Sequence[DeviceRow]) -> dict[int, list[DeviceRow]]:
 _HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
     "server_started": FleetState._server_started,
     "round_opened": FleetState._round_opened,
+    "answered": FleetState._answered,
+    "declined": FleetState._declined,
+    "received": FleetState._received,
+    "late": FleetState._not_counted,
+    "refused": FleetState._not_counted,
     "left": FleetState._left,
     "round_committed": FleetState._round_committed,
     "evaluated": FleetState._evaluated,
     "traffic": FleetState._traffic,
     "died": FleetState._died,
 }
-
-_ROUND_HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
-    "answered": FleetState._answered,
-    "declined": FleetState._declined,
-    "received": FleetState._received,
-    "late": FleetState._not_counted,
-    "refused": FleetState._not_counted,
-}
-"""Handlers of the events of a round."""
