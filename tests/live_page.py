@@ -46,12 +46,13 @@ class Page:
                     yield json.loads(line.removeprefix(b"data: "))
 
 
-def start(planned: Path, *options: str) -> subprocess.Popen[str]:
+def start(planned: Path, *options: str, new_session: bool = False) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*MUSTER, "run", str(planned), "--quiet", *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=new_session,
     )
 
 

@@ -143,6 +143,25 @@ def test_a_run_goes_on_whatever_happens_to_its_page(
     assert summary(tmp_path / "run")["model_sha256"] == summary(undisturbed)["model_sha256"]
 
 
+def test_the_page_of_a_run_that_gets_ctrl_c_shows_how_it_ends(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    planned = tmp_path / "planned.toml"
+    planned.write_text(scenario(server={"rounds": 100_000}).to_toml())
+    run = start(planned, "--out", str(tmp_path / "run"), "--live", new_session=True)
+    assert run.stderr is not None
+    interrupted = False
+    shown: dict[str, Any] = {}
+    for frame in Page(run.stderr).frames():
+        shown = frame.get("sections", {}).get("run", shown)
+        if not interrupted and shown.get("done", 0) >= 1:
+            interrupted = True
+            os.killpg(run.pid, signal.SIGINT)  # as a terminal does it
+    run.communicate(timeout=60)
+    assert interrupted
+    assert shown["state"] == summary(tmp_path / "run")["status"] == "stopped"
+
+
 def test_a_fault_that_the_page_injects_is_observed_and_the_run_is_stopped(
     scenario: MakeScenario, tmp_path: Path
 ) -> None:

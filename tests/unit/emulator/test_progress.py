@@ -355,6 +355,23 @@ def test_a_fault_acts_from_when_it_is_applied_until_it_is_healed() -> None:
     assert run.acting == {("away", 2): "2 targets"}
 
 
+def test_an_occurrence_that_is_over_drops_its_targets_when_a_later_one_has_begun() -> None:
+    run = RunProgress()
+    fault: dict[str, Any] = {"fault": "away", "targets": ["dev-0001"], "round": 1}
+
+    def kept() -> list[list[str]]:
+        return [list(each.targets) for each in run.faults.values()]
+
+    run.happen({"event": "fault_applied", "number": 1, **fault})
+    run.happen({"event": "fault_healed", "number": 1, **fault})
+    assert kept() == [["dev-0001"]]
+    for number in (2, 3):
+        run.happen({"event": "fault_applied", "number": number, **fault})
+    assert kept() == [[], ["dev-0001"], ["dev-0001"]]
+    run.happen({"event": "fault_healed", "number": 2, **fault})
+    assert kept() == [[], [], ["dev-0001"]]
+
+
 def test_empty_rounds_are_counted_and_unknown_events_passed_over() -> None:
     standing = standing_after({"event": "of the future"}, committed(1, outcome="empty", folded=0))
     assert (standing.empty, standing.round) == (1, 1)

@@ -94,6 +94,35 @@ def test_work_outlives_its_round_only_in_modes_that_carry_updates(
     assert state.device_states()[2] == expected
 
 
+def test_answers_that_come_before_their_round_is_opened_count_in_it(fleet: FleetState) -> None:
+    ahead = (
+        received("near-0001", round=2),
+        answered("far-0000", "accept", round=2),
+        event("declined", round=2, reasons={"battery": 1}),
+    )
+    for each in (opened(1), received("near-0000"), *ahead):
+        fleet.happen(each)
+    assert fleet.device_states() == "uii"
+    fleet.happen(committed(1))
+    assert fleet.device_states() == "uii"
+    fleet.happen(opened(2))
+    assert fleet.device_states() == "uuw"
+    assert fleet.open is not None
+    assert fleet.open.declined == 1
+
+
+def test_a_server_that_starts_again_has_nothing_of_the_rounds_ahead(fleet: FleetState) -> None:
+    started = event("server_started", run="r", round=1, version=1, population=3, rounds=9,
+                    counts="rounds", bytes_up=0, bytes_down=0)  # fmt: skip
+    for each in (
+        opened(1), committed(1), opened(2), received("far-0000", round=3), started,
+        received("near-0000", round=2), opened(2), committed(2), opened(3),
+    ):  # fmt: skip
+        fleet.happen(each)
+    assert fleet.open is not None
+    assert not fleet.open.states
+
+
 def test_a_dead_server_takes_the_open_round_with_it(fleet: FleetState) -> None:
     fleet.happen(opened(1))
     fleet.happen(answered("far-0000", "accept"))
@@ -182,6 +211,14 @@ def test_acting_faults_mark_their_targets(fleet: FleetState) -> None:
     assert (shown["state"], shown["acting"], shown["targets"]) == ("applied", True, ["far-0000"])
     fleet.happen(event("fault_healed", **fault, with_run=False))
     assert columns(fleet, "iii")["fault"] == "   "
+
+
+def test_a_fault_with_many_occurrences_has_the_round_of_its_first(fleet: FleetState) -> None:
+    for number in range(1, 151):
+        fleet.happen(event("fault_applied", fault="cut", number=number, targets=["far-0000"],
+                           round=2 * number, scenario_s=None))  # fmt: skip
+    [shown] = sections(fleet, "iii", "running")["faults"]
+    assert (shown["first"], shown["times"], len(shown["rounds"])) == (2, 150, 100)
 
 
 def test_seconds_without_traffic_count_as_none(fleet: FleetState) -> None:

@@ -4,7 +4,6 @@ PageProcess as a line of JSON on standard input.
 It dies with its parent, and ends on SIGTERM after a last look at the run folder.
 """
 
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ from muster.emulator.live.serving import serve
 def main() -> None:
     """Serve the page of the run that standard input names."""
     config = PageProcess.model_validate_json(sys.stdin.readline())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends this
     listening = socket.socket(fileno=config.file)
     address = PageAddress(listening.getsockname()[1], config.token, config.operator)
     serve(Path(config.folder), listening, address, WallClock())

@@ -79,6 +79,7 @@ def page_beside(port: int) -> Iterator[tuple[PageAddress, Callable[[Path], None]
                 stderr=log,
                 pass_fds=[listening.fileno()],
                 env={**os.environ, PARENT: str(os.getpid())},
+                start_new_session=True,  # Ctrl-C is for the run, which then ends this program
             )
         started.append(program)
         assert program.stdin is not None

@@ -1,5 +1,6 @@
 """The life of one device: its newest calls, from the ledger."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import orjson
 
 from muster.common.errors import ConfigError
-from muster.emulator.results.ledger_file import open_ledger
+from muster.emulator.results.ledger_file import damaged, open_ledger
 
 MOST_CALLS = 200
 _MOST_ROWS = 200_000
 
+_CLIENT = 'SELECT client, "group", examples, enrolled, sessions FROM clients WHERE client = ?'
 _ANSWERS = """
 SELECT round, decision, reason, state, modelled_s FROM answers
 WHERE client = ? AND round > (SELECT max(round) FROM rounds) - ? ORDER BY round
@@ -30,15 +32,15 @@ def device_life(ledger: Path, client: str) -> dict[str, Any]:
         ConfigError: the run has no such device.
         LedgerError: there is no ledger that can be read.
     """
-    with closing(open_ledger(ledger)) as opened:
-        row = opened.execute(
-            'SELECT client, "group", examples, enrolled, sessions FROM clients WHERE client = ?',
-            (client,),
-        ).fetchone()
-        if row is None:
-            raise ConfigError(f"the run has no device {client!r:.100}")
-        answers = opened.execute(_ANSWERS, (client, MOST_CALLS)).fetchall()
-        updates = opened.execute(_UPDATES, (client, _MOST_ROWS)).fetchall()
+    try:
+        with closing(open_ledger(ledger)) as opened:
+            row = opened.execute(_CLIENT, (client,)).fetchone()
+            answers = opened.execute(_ANSWERS, (client, MOST_CALLS)).fetchall()
+            updates = opened.execute(_UPDATES, (client, _MOST_ROWS)).fetchall()
+    except sqlite3.DatabaseError as error:
+        raise damaged(ledger, error) from error
+    if row is None:
+        raise ConfigError(f"the run has no device {client!r:.100}")
     names = ("client", "group", "examples", "enrolled", "sessions")
     return {**dict(zip(names, row, strict=True)), "calls": _calls(answers, updates)}
 

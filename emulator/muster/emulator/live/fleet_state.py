@@ -34,9 +34,13 @@ AWAY, IDLE, DECLINED, WORKING, ARRIVED, UNCOUNTED, OUTSIDE = "o", "i", "d", "w",
 """States of a device: not connected; connected; it declined; it works on a call; its update
 arrived; its update does not count, or it gave up; not enrolled in the experiment."""
 
+FREQUENT = {"received", "answered", "declined", "traffic", "enrolled", "attended", "left"}
+"""Events about single devices and moments. A journal has so many of them that they would hide all
+others."""
+
+_OF_A_ROUND = {"answered", "declined", "received", "late", "refused"}
 _OFFLINE = "offline"
-_OFTEN = {"received", "answered", "declined", "traffic", "enrolled", "attended", "left"}
-_MOST_LINES, _MOST_OFTEN_LINES = 200, 60
+_MOST_LINES, _MOST_FREQUENT_LINES = 200, 60
 _TRAFFIC_SAMPLES = 120
 _TRANSFERRED, _CAPACITY = ("bytes_up", "bytes_down"), ("capacity_up", "capacity_down")
 
@@ -164,6 +168,8 @@ class FleetState:
         self._arrivals: dict[int, dict[str, Arrival]] = {}
         self._log: dict[str, deque[tuple[int, Event]]] = {}
         self._number = 0
+        self._opened = 0  # the round that was opened last
+        self._early: list[Event] = []
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -171,10 +177,9 @@ class FleetState:
         """Update the state with an event of the journal; unknown events are only logged."""
         name = event["event"]
         self.progress.happen(event)
-        if handler := _HANDLERS.get(name):
-            handler(self, event)
+        self._handle(event)
         if (lines := self._log.get(name)) is None:
-            most = _MOST_OFTEN_LINES if name in _OFTEN else _MOST_LINES
+            most = _MOST_FREQUENT_LINES if name in FREQUENT else _MOST_LINES
             lines = self._log[name] = deque(maxlen=most)
         self._number += 1
         lines.append((self._number, event))
@@ -189,13 +194,28 @@ class FleetState:
         ]
         return sorted(found, key=lambda line: line[0])
 
+    def _handle(self, event: Event) -> None:
+        name = event["event"]
+        # A server that calls ahead gets answers before it has committed the round before and told
+        # that their own was opened.
+        if name in _OF_A_ROUND and event["round"] > self._opened:
+            self._early.append(event)
+        elif handler := _HANDLERS.get(name):
+            handler(self, event)
+
     def _server_started(self, event: Event) -> None:
         self.open = None
+        self._opened = event.get("round", self._opened)
+        self._early.clear()
         self._working.clear()
 
     def _round_opened(self, event: Event) -> None:
         self.scenario_s = event.get("scenario_s")
         self.open = RoundUnderWay(event["round"], event["called"], event["at"], self.scenario_s)
+        self._opened = event["round"]
+        early, self._early = self._early, []
+        for each in early:
+            self._handle(each)
 
     def _answered(self, event: Event) -> None:
         place = self.position.get(event["client"])

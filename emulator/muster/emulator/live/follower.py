@@ -25,6 +25,7 @@ _SHARE = 0.05
 _MOST_WAIT_S = 2.0
 _ALIVE_S = 2.0
 _CHUNK_BYTES = 8 << 20
+_NUMBER = (int, float)
 _COMMITS = {"server_started", "round_committed", "evaluated", "ended"}
 
 RUNNING, INTERRUPTED = "running", "interrupted"
@@ -77,6 +78,8 @@ class Follower:
         while events := self._tail.new(_CHUNK_BYTES):
             changed = True
             for event in events:
+                if not (isinstance(event["event"], str) and isinstance(event.get("at"), _NUMBER)):
+                    continue  # it cannot be shown
                 with suppress(LookupError, TypeError, ValueError):  # no program of muster wrote it
                     self._state.happen(event)
                 self._commits = self._commits or event["event"] in _COMMITS

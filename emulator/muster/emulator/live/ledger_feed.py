@@ -8,7 +8,9 @@ devices for the newest of them only.
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from muster.common.errors import LedgerError
 from muster.emulator.live.fleet_state import NEWEST_ROUNDS, GroupEvaluation, LedgerRows, RoundFacts
@@ -19,16 +21,23 @@ MOST_ROWS = 20_000
 """About how many rows of devices a look reads."""
 
 
+class _Seen(NamedTuple):
+    """What earlier looks have read: whether the clients, and the largest round, version of a group
+    evaluation, and rowids of contributions and transfers."""
+
+    clients: bool = False
+    round: int = 0
+    version: int = -1
+    update: int = 0
+    transfer: int = 0
+
+
 class LedgerFeed:
-    """Reads what was committed since the last look."""
+    """Reads what was committed since the last look. A look that failed is repeated whole."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._round = 0
-        self._update = 0
-        self._transfer = 0
-        self._version = -1
-        self._knows_clients = False
+        self._seen = _Seen()
 
     def new(self) -> LedgerRows:
         """The rows since the last call; none if there is no ledger yet.
@@ -38,7 +47,8 @@ class LedgerFeed:
         """
         try:
             with closing(open_ledger(self._path)) as ledger:
-                return self._read(ledger)
+                rows, self._seen = self._read(ledger)
+                return rows
         except LedgerError:
             if self._path.is_file() and self._path.stat().st_size:
                 raise
@@ -46,43 +56,49 @@ class LedgerFeed:
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             raise damaged(self._path, error) from error
 
-    def _read(self, ledger: sqlite3.Connection) -> LedgerRows:
-        enrolled = None
-        if not self._knows_clients:
+    def _read(self, ledger: sqlite3.Connection) -> tuple[LedgerRows, _Seen]:
+        seen, enrolled = self._seen, None
+        if not seen.clients:
             found = ledger.execute("SELECT client, enrolled FROM clients").fetchall()
             enrolled = {client: bool(may_train) for client, may_train in found}
-            self._knows_clients = bool(enrolled)
+            seen = seen._replace(clients=bool(enrolled))
+        # Evaluations are entered after the commit of their round.
+        group_evaluations = ledger.execute(
+            'SELECT round, "group", loss, accuracy, version FROM group_evaluations '
+            "WHERE version > ? ORDER BY version",
+            (seen.version,),
+        ).fetchall()
+        if group_evaluations:
+            seen = seen._replace(version=group_evaluations[-1][-1])
+        rows = LedgerRows(
+            enrolled=enrolled,
+            group_evaluations=[GroupEvaluation(*row[:4]) for row in group_evaluations],
+        )
         columns = ", ".join(RoundFacts._fields)
         rounds = [
             RoundFacts(*row)
             for row in ledger.execute(
-                f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (self._round,)
+                f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (seen.round,)
             )
         ]
         if not rounds:
-            return LedgerRows(enrolled=enrolled)
-        self._round = rounds[-1].round
+            return rows, seen
         first = self._first_of(rounds)
         answers = ledger.execute(
             "SELECT round, client, decision, reason, state, modelled_s FROM answers "
             "WHERE round >= ? AND decision <> 'silent'",
             (first,),
         )
-        group_evaluations = ledger.execute(
-            'SELECT round, "group", loss, accuracy, version FROM group_evaluations '
-            "WHERE version > ? ORDER BY version",
-            (self._version,),
-        ).fetchall()
-        if group_evaluations:
-            self._version = group_evaluations[-1][-1]
-        return LedgerRows(
-            enrolled=enrolled,
+        # Rows are entered in the order of the rounds, and only rowids have an index.
+        update, transfer = (_newest_rowid(ledger, each) for each in ("contributions", "transfers"))
+        rows = replace(
+            rows,
             rounds=rounds,
             answers=[DeviceAnswer(*row) for row in answers],
-            updates=self._updates(ledger, first),
-            waits=self._waits(ledger, first),
-            group_evaluations=[GroupEvaluation(*row[:4]) for row in group_evaluations],
+            updates=_updates(ledger, first, max(seen.update, update - MOST_ROWS)),
+            waits=_waits(ledger, first, max(seen.transfer, transfer - 2 * MOST_ROWS)),
         )
+        return rows, seen._replace(round=rounds[-1].round, update=update, transfer=transfer)
 
     def _first_of(self, rounds: list[RoundFacts]) -> int:
         """The first of the newest rounds whose rows of devices are read."""
@@ -94,29 +110,24 @@ class LedgerFeed:
                 break
         return first
 
-    def _updates(self, ledger: sqlite3.Connection, first: int) -> list[DeviceUpdate]:
-        columns = ", ".join(DeviceUpdate._fields)
-        # Rows are entered in the order of the rounds, and only rowids have an index.
-        newest = _newest_rowid(ledger, "contributions")
-        after = max(self._update, newest - MOST_ROWS)
-        self._update = newest
-        rows = ledger.execute(
-            f"SELECT {columns} FROM contributions WHERE rowid > ? AND round >= ?", (after, first)
-        )
-        return [DeviceUpdate(*row) for row in rows]
 
-    def _waits(self, ledger: sqlite3.Connection, first: int) -> Mapping[int, dict[str, float]]:
-        newest = _newest_rowid(ledger, "transfers")
-        after = max(self._transfer, newest - 2 * MOST_ROWS)
-        self._transfer = newest
-        found: dict[int, dict[str, float]] = {}
-        for round, client, wait_s in ledger.execute(
-            "SELECT round, client, sum(wait_s) FROM transfers WHERE rowid > ? AND round >= ? "
-            "GROUP BY round, client",
-            (after, first),
-        ):
-            found.setdefault(round, {})[client] = wait_s
-        return found
+def _updates(ledger: sqlite3.Connection, first: int, after: int) -> list[DeviceUpdate]:
+    columns = ", ".join(DeviceUpdate._fields)
+    rows = ledger.execute(
+        f"SELECT {columns} FROM contributions WHERE rowid > ? AND round >= ?", (after, first)
+    )
+    return [DeviceUpdate(*row) for row in rows]
+
+
+def _waits(ledger: sqlite3.Connection, first: int, after: int) -> Mapping[int, dict[str, float]]:
+    found: dict[int, dict[str, float]] = {}
+    for round, client, wait_s in ledger.execute(
+        "SELECT round, client, sum(wait_s) FROM transfers WHERE rowid > ? AND round >= ? "
+        "GROUP BY round, client",
+        (after, first),
+    ):
+        found.setdefault(round, {})[client] = wait_s
+    return found
 
 
 def _newest_rowid(ledger: sqlite3.Connection, table: str) -> int:

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.live.fleet_state import (
     ARRIVED,
+    FREQUENT,
     UNCOUNTED,
     DeviceFacts,
     FleetState,
@@ -91,6 +93,8 @@ def _setup(state: FleetState) -> dict[str, Any]:
         "deadline_s": setup.deadline_s,
         "has_links": setup.has_links,
         "has_supervisor": setup.has_supervisor,
+        "fault_kinds": sorted(INJECTED),
+        "frequent_events": sorted(FREQUENT),
         "groups": [asdict(group) for group in setup.groups],
     }
 
@@ -197,6 +201,7 @@ def _fault(name: str, times: list[FaultProgress]) -> dict[str, Any]:
         "targets": [clean(target) for target in newest.targets[:_MOST_NAMES]],
         "target_count": len(newest.targets),
         "times": len(times),
+        "first": times[0].first,
         "rounds": [
             {"first": each.first, "healed": each.healed, "acting": each.acting}
             for each in times[-_MOST_OCCURRENCES:]
@@ -211,6 +216,7 @@ def line_of(number: int, event: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in event.items()
         if key not in ("event", "at", "role", "incarnation")
     }
-    if len(rest.get("targets", ())) > _MOST_NAMES:
-        rest["targets"] = [*rest["targets"][:_MOST_NAMES], f"… {len(rest['targets'])} in all"]
+    targets = rest.get("targets")
+    if isinstance(targets, list) and len(targets) > _MOST_NAMES:
+        rest["targets"] = [*targets[:_MOST_NAMES], f"… {len(targets)} in all"]
     return {"number": number, "event": event["event"], "at": event["at"], "fields": rest}

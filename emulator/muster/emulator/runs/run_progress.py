@@ -32,7 +32,8 @@ class FaultProgress:
     Attributes:
         number: the number of the occurrence, from 1.
         do: its kind; empty if the journal does not say it.
-        targets: those that it strikes, or may strike while it is planned.
+        targets: those that it strikes, or may strike while it is planned; empty if it is over and a
+            later occurrence has begun.
         first: the round in which it was applied; while it is planned, the round in which it begins;
             None if that is not known.
         healed: the round in which it was healed; None before, and if it lasted to the end.
@@ -215,6 +216,8 @@ class RunProgress:
         if not lasted:
             fault.healed = event.get("round")
             fault.state = FaultState.HEALED
+        if (fault.fault, fault.number + 1) in self.faults:
+            fault.targets = ()
 
     def _fault_verified(self, event: Event) -> None:
         self._fault(event, "verified to be over").state = FaultState.VERIFIED
@@ -228,7 +231,9 @@ class RunProgress:
     def _occurrence(self, event: Event, number: int) -> FaultProgress:
         name = clean(event["fault"])
         if (name, number) not in self.faults:
-            first = self.faults.get((name, 1))
+            first, previous = (self.faults.get((name, each)) for each in (1, number - 1))
+            if previous is not None and not previous.acting:
+                previous.targets = ()
             self.faults[name, number] = FaultProgress(
                 name, number, first.do if first else "", FaultState.PLANNED, event["targets"],
                 event.get("round"),

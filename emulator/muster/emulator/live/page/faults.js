@@ -27,12 +27,13 @@ export function drawFaults(model, heal) {
 }
 
 function times(fault) {
-  const [first, last] = [fault.rounds[0], fault.rounds.at(-1)];
-  if (first.first === null) return "";
-  const begin = fault.state === "planned" ? `from round ${first.first}` : `round ${first.first}`;
+  const { first } = fault;
+  if (first === null) return "";
+  const last = fault.rounds.at(-1);
+  const begin = fault.state === "planned" ? `from round ${first}` : `round ${first}`;
   // The round in which it was healed is the first without it.
   const until = last.healed === null ? null : Math.max(last.first, last.healed - 1);
-  const end = until !== null && until !== first.first ? ` to ${until}` : "";
+  const end = until !== null && until !== first ? ` to ${until}` : "";
   return `${begin}${end}${fault.times > 1 ? `, ${fault.times} times` : ""}`;
 }
 

@@ -4,7 +4,6 @@ import { $, el, fill, say } from "./dom.js";
 import { clockTime } from "./format.js";
 
 const MOST_ROWS = 150;
-const OFTEN = new Set(["received", "answered", "declined", "traffic", "enrolled", "attended", "left"]);
 const PROBLEMS = new Set(["died", "refused", "disk_ran_full", "warned", "revoked"]);
 let kinds = "";
 
@@ -18,10 +17,11 @@ export function drawJournal(model) {
   const wanted = new FormData($("filter"));
   const words = wanted.get("text").toLowerCase();
   const kind = wanted.get("kind");
+  const frequent = model.sections.setup.frequent_events;
   const shown = [];
   for (let place = model.lines.length - 1; place >= 0 && shown.length < MOST_ROWS; place -= 1) {
     const line = model.lines[place];
-    if (kind === "all" || (kind === "main" ? !OFTEN.has(line.event) : kind === line.event)) {
+    if (kind === "all" || (kind === "main" ? !frequent.includes(line.event) : kind === line.event)) {
       const text = describe(line.fields);
       if (!words || `${line.event} ${text}`.toLowerCase().includes(words)) shown.push([line, text]);
     }

@@ -2,13 +2,12 @@
 
 import { $, el } from "./dom.js";
 
-const KINDS = ["pause", "crash", "restart", "stop", "partition", "disconnect", "blackhole", "delay", "degrade", "jitter", "loss", "flap", "reset", "cpu-limit", "memory-limit", "disk-full"];
 let token = new URLSearchParams(location.hash.slice(1)).get("operator") ?? "";
 
 export function ask(action, model, notice, given = {}) {
   const { setup } = model.sections;
   const forms = {
-    inject: ["Inject a fault", "The fault begins at once. By default it heals by itself after 5 seconds.", [kind(), target(setup), lasts(), settings()]],
+    inject: ["Inject a fault", "The fault begins at once. By default it heals by itself after 5 seconds.", [kind(setup), target(setup), lasts(), settings()]],
     pause: ["Pause programs", "The programs are stopped without ending them. By default they go on after 5 seconds.", [target(setup), lasts()]],
     unpause: ["Let paused programs go on", "All paused programs go on.", []],
     heal: [`Heal ${given.name}`, "The fault ends now on all its targets.", []],
@@ -51,8 +50,8 @@ async function send(action, body) {
 
 const field = (label, input) => el("label", { class: "field" }, label, input);
 
-function kind() {
-  return field("Kind", el("select", { name: "kind" }, ...KINDS.map((name) => el("option", {}, name))));
+function kind(setup) {
+  return field("Kind", el("select", { name: "kind" }, ...setup.fault_kinds.map((name) => el("option", { selected: name === "pause" }, name))));
 }
 
 function target(setup) {

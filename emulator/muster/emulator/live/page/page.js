@@ -107,7 +107,10 @@ function follow() {
     notice("The page's program has ended. `muster live` opens the run again.", 0);
   });
   source.addEventListener("error", () => {
-    if (!ended) notice("The page's program does not answer. The run is not affected; trying again…", 0);
+    if (ended) return;
+    notice(source.readyState === EventSource.CLOSED
+      ? "The page's program refuses this page: too many are open, or the address is of an earlier start."
+      : "The page's program does not answer. The run is not affected; trying again…", 0);
   });
 }
 
