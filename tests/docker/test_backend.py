@@ -218,6 +218,7 @@ def test_whose_network_goes_and_comes_back_goes_on(tmp_path: Path, whose: str) -
     project = project_of(folder)
     network, victim = f"{project}_group-dev", f"{project}-{whose}"
     gone: list[str] = []
+    rounds = 1000  # many, because Docker may take its time while rounds go on
 
     def show(event: dict[str, Any]) -> None:
         if event["event"] == "round_committed" and event["round"] == 20:
@@ -226,9 +227,9 @@ def test_whose_network_goes_and_comes_back_goes_on(tmp_path: Path, whose: str) -
             gone.append(event["why"])
             docker("network", "connect", "--alias", whose, network, victim)
 
-    done = run(plain(100), out=folder, backend="docker", show=show)
+    done = run(plain(rounds), out=folder, backend="docker", show=show)
     assert gone, "the server found out that it was away"
-    assert list(done.ledger.rounds["round"]) == list(range(1, 101))
+    assert list(done.ledger.rounds["round"]) == list(range(1, rounds + 1))
     assert set(done.ledger.rounds["folded"]) == {2}
 
 
