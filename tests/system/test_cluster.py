@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from muster.emulator.launch.ray.placing import Node
 from muster.emulator.runs import running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.system.conftest import MakeScenario
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from muster.emulator.scenario.scenario import Scenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SOON_S = 0.005
+"""Seconds between two reads of the journal. With the default, a fast run could be over too soon."""
 
 PHONES = {
     "name": "phones",
@@ -157,6 +161,14 @@ def once(when: Callable[[dict[str, Any]], bool], act: Callable[[], None]) -> Any
     return show
 
 
+def below(pid: int) -> Iterator[int]:
+    """The processes that a process has started, and those that these have started."""
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            yield child
+            yield from below(child)
+
+
 def third_round(event: dict[str, Any]) -> bool:
     return bool(event["event"] == "round_committed" and event["round"] >= 3)
 
@@ -186,8 +198,11 @@ def test_devices_of_a_lost_node_return_on_the_other(
             pipe.program.kill()
         else:
             pipe.cut()
+            # A fast run would be over before the lease. So its devices there hang until they die.
+            for pid in below(pipe.program.pid):
+                os.kill(pid, signal.SIGSTOP)
 
-    there = play(planned, out=tmp_path / "there", show=once(third_round, lose))
+    there = play(planned, out=tmp_path / "there", show=once(third_round, lose), show_every_s=SOON_S)
     causes = {event["cause"] for event in there.ledger.events("died")}
     assert causes == {"its node was lost"}
     assert model_of(there) == model_of(run(planned, out=tmp_path / "here", report=False))
@@ -202,7 +217,7 @@ def test_without_restarts_a_lost_node_fails_the_run(
     planned = scenario(server={"rounds": 1000}, groups=[{"name": "dev", "count": 4}])
     show = once(third_round, lambda: nodes.pipes["b"].program.kill())
     with pytest.raises(LaunchFailed, match="its node was lost"):
-        play(planned, out=tmp_path / "there", show=show)
+        play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
 
 
 def test_a_run_whose_nodes_are_too_few_in_the_end_fails_and_says_what_is_missing(
@@ -215,7 +230,7 @@ def test_a_run_whose_nodes_are_too_few_in_the_end_fails_and_says_what_is_missing
     )
     show = once(third_round, lambda: nodes.lose("b"))
     with pytest.raises(LaunchFailed, match="2 of 2 programs of the group dev find no room"):
-        play(planned, out=tmp_path / "there", show=show)
+        play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
 
 
 def test_faults_reach_the_programs_of_nodes(

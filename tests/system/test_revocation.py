@@ -25,7 +25,7 @@ LEFT = {"dev-0000", "dev-0002", "dev-0003"}
 
 class Operator:
     """Revokes two processes, kills the server when they have ended, and stops the run when the
-    next server has committed a round."""
+    next server has committed a round with the devices that are left."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class Operator:
             for process in run_processes(self._folder):
                 if process.part == "server":
                     kill_process(process, self._folder)
-        if event["event"] == "round_committed" and self.restarted() and not self._stopped:
+        if event["event"] == "round_committed" and self.returned() == LEFT and not self._stopped:
             self._stopped = True
             stop(self._folder)
 
@@ -54,6 +54,11 @@ class Operator:
 
     def deaths(self) -> set[str]:
         return {event["process"] for event in self.events if event["event"] == "died"}
+
+    def returned(self) -> set[str]:
+        """The devices that have enrolled since the server was killed."""
+        after = self.events[self.killed_at :] if self.killed_at else []
+        return {event["client"] for event in after if event["event"] == "enrolled"}
 
     def restarted(self) -> list[str]:
         return [event["process"] for event in self.events if event["event"] == "restarted"]
@@ -71,8 +76,7 @@ def test_a_run_goes_on_without_revoked_devices_also_when_its_server_is_killed(
         "revoked device/pack-0000..pack-0001 with 1 other device; the run goes on without it\n",
     ]
     assert operator.restarted() == ["server"], "revoked devices are not started again"
-    after = operator.events[operator.killed_at :]
-    assert {event["client"] for event in after if event["event"] == "enrolled"} == LEFT
+    assert operator.returned() == LEFT
     contributions = done.ledger.contributions
     last = contributions[contributions["round"] == done.ledger.rounds["round"].max()]
     assert set(last["client"]) == LEFT
