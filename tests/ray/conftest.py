@@ -2,24 +2,22 @@
 if Ray is not installed (`pip install 'muster[ray]'`) or not asked for."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.system.conftest import nothing_left, scenario
 
-from muster.common.config import validate
-from muster.emulator.chaos.run_processes import processes_with
-from muster.emulator.scenario.scenario import Scenario
+__all__ = ["nothing_left", "scenario"]
+
 
 HAS_RAY = os.environ.get("MUSTER_TEST_RAY") == "1" and find_spec("ray") is not None
 
 if HAS_RAY:  # now, because modules that a test imports are forgotten after it
     import ray
     import ray.cluster_utils
-
-MakeScenario = Callable[..., Scenario]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,24 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def scenario() -> MakeScenario:
-    """Make a small scenario; keyword arguments replace whole sections."""
-
-    def make(**sections: Any) -> Scenario:
-        values: dict[str, Any] = {
-            "name": "test",
-            "seed": 3,
-            "task": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
-            "training": {"learning_rate": 0.05, "local_steps": 3, "batch_size": 8},
-            "server": {"rounds": 5},
-            "groups": [{"name": "dev", "count": 6}],
-        }
-        return validate(Scenario, {**values, **sections}, "test")
-
-    return make
-
-
-@pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A cluster whose one node has a core and the label `place=head`."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -70,10 +50,3 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
-
-
-@pytest.fixture
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """Assert that after the test no process uses its folder."""
-    yield
-    assert processes_with(str(tmp_path)) == []

@@ -19,12 +19,13 @@ from muster.emulator import resume, run
 from muster.emulator.chaos.run_processes import processes_with
 
 if TYPE_CHECKING:
-    from tests.ray.conftest import MakeScenario
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
 
+SIX = {"name": "dev", "count": 6}
 PHONES = {
     "name": "phones",
     "count": 4,
@@ -70,7 +71,7 @@ def test_a_fleet_on_three_nodes_gives_the_model_of_one_machine(
 ) -> None:
     cluster.add_node(num_cpus=1)
     cluster.add_node(num_cpus=1)
-    planned = scenario(groups=[{"name": "dev", "count": 6}, PHONES])
+    planned = scenario(groups=[SIX, PHONES])
     run(planned, out=tmp_path / "ray", backend="ray", report=False)
     run(planned, out=tmp_path / "here", report=False)
     assert model_of(tmp_path / "ray") == model_of(tmp_path / "here")
@@ -137,7 +138,7 @@ def test_a_cluster_that_is_too_small_is_refused_before_anything_starts(
     cluster: Any, scenario: MakeScenario, tmp_path: Path
 ) -> None:
     cluster.add_node(num_cpus=1)
-    planned = scenario(launch={"cluster": {"resources": {"CPU": 0.5}}})
+    planned = scenario(groups=[SIX], launch={"cluster": {"resources": {"CPU": 0.5}}})
     with pytest.raises(ConfigError) as refusal:
         run(planned, out=tmp_path / "ray", backend="ray")
     assert "2 of 6 programs of the group dev find no room: they need 1 CPU" in str(refusal.value)

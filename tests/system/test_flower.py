@@ -44,6 +44,15 @@ class Killer:
             self.left -= 1
 
 
+def killed_run(example: Path, folder: Path, part: str) -> Run:
+    """Run an example while processes of a part of it are killed."""
+    killer = Killer(folder, part)
+    scenario = read_scenario(example, [("launch.restarts", KILLS)])
+    done = run(scenario, out=folder, show=killer.show, show_every_s=0.005, report=False)
+    assert killer.left == 0, "the run was over before the killer was done"
+    return done
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(read_scenario(EXAMPLE), out=tmp_path_factory.mktemp("flower") / "run", report=False)
@@ -65,11 +74,7 @@ def test_the_example_learns_with_the_data_and_the_rule_that_it_names(undisturbed
 def test_kills_change_neither_the_model_nor_the_state_of_the_apps_contexts(
     undisturbed: Run, tmp_path: Path, part: str
 ) -> None:
-    folder = tmp_path / "killed"
-    killer = Killer(folder, part)
-    scenario = read_scenario(EXAMPLE, [("launch.restarts", KILLS)])
-    done = run(scenario, out=folder, show=killer.show, show_every_s=0.005, report=False)
-    assert killer.left == 0, "the run was over before the killer was done"
+    done = killed_run(EXAMPLE, tmp_path / "killed", part)
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
     for client in done.ledger.clients["client"]:
         states = [
@@ -96,11 +101,7 @@ def test_the_strategy_of_the_app_makes_the_versions(with_strategy: Run) -> None:
 def test_kills_change_no_version_that_a_strategy_makes(
     with_strategy: Run, tmp_path: Path, part: str
 ) -> None:
-    folder = tmp_path / "killed"
-    killer = Killer(folder, part)
-    scenario = read_scenario(STRATEGY, [("launch.restarts", KILLS)])
-    done = run(scenario, out=folder, show=killer.show, show_every_s=0.005, report=False)
-    assert killer.left == 0, "the run was over before the killer was done"
+    done = killed_run(STRATEGY, tmp_path / "killed", part)
     assert done.summary["model_sha256"] == with_strategy.summary["model_sha256"]
 
 

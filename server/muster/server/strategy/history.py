@@ -12,7 +12,8 @@ from typing import NamedTuple
 import xxhash
 
 from muster.common.errors import LedgerError
-from muster.common.files import remove_unfinished, write_atomic
+from muster.common.files import write_atomic
+from muster.server.account.round_files import prepare_round_files, round_file
 from muster.server.strategy.pipe import (
     LENGTHS,
     Push,
@@ -27,6 +28,8 @@ from muster.wire.bodies import body_view, checksum
 
 STRATEGY = "strategy"
 """Name of the folder in the run folder."""
+
+_KIND = "replies"
 
 _DIGEST_BYTES = 16
 """Length of an XXH3-128."""
@@ -86,11 +89,7 @@ class StrategyHistory:
         Args:
             newest: the newest committed round.
         """
-        self._folder.mkdir(exist_ok=True)
-        remove_unfinished(self._folder)
-        for path in self._folder.glob("*.replies"):
-            if path.stem.isdecimal() and int(path.stem) > newest:
-                path.unlink()
+        prepare_round_files(self._folder, _KIND, newest)
 
     def write(self, round: int, push: Push, replies: Mapping[int, DeviceReply]) -> None:
         """Store a round durably.
@@ -104,7 +103,7 @@ class StrategyHistory:
         digest = xxhash.xxh3_128()
         for part in parts:
             digest.update(part)
-        write_atomic(self._folder / file_name(round), digest.digest(), *parts, durable=True)
+        write_atomic(self._folder / round_file(round, _KIND), digest.digest(), *parts, durable=True)
 
     def read(self, round: int) -> StrategyRound:
         """Return a stored round.
@@ -112,7 +111,7 @@ class StrategyHistory:
         Raises:
             LedgerError: it is missing or damaged.
         """
-        path = self._folder / file_name(round)
+        path = self._folder / round_file(round, _KIND)
         stored = path.read_bytes() if path.exists() else b""
         data = stored[_DIGEST_BYTES:]
         if not stored or xxhash.xxh3_128_digest(data) != stored[:_DIGEST_BYTES]:
@@ -125,11 +124,6 @@ class StrategyHistory:
         told = told_from_json(message.header["told"])
         facts = message.header["model"], told, message.header["timeout_s"]
         return StrategyRound(*facts, replies_in(message))
-
-
-def file_name(round: int) -> str:
-    """Return the file name of a round."""
-    return f"{round:06d}.replies"
 
 
 def model_checksum(push: Push) -> str:

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.common.files import remove_unfinished, write_atomic
+from muster.common.files import write_atomic
+from muster.server.account.round_files import prepare_round_files, round_file
 
 if TYPE_CHECKING:
     from muster.server.updates.round_updates import PendingUpdate
 
 UPDATES = "updates"
 """Name of the folder in the run folder."""
+
+_KIND = "safetensors"
 
 
 class KeptUpdates:
@@ -36,11 +39,7 @@ class KeptUpdates:
         Args:
             newest: the newest committed round.
         """
-        self._folder.mkdir(exist_ok=True)
-        remove_unfinished(self._folder)
-        for path in self._folder.glob("*.safetensors"):
-            if path.stem.isdecimal() and int(path.stem) > newest:
-                path.unlink()
+        prepare_round_files(self._folder, _KIND, newest)
 
     def keep(self, round: int, counted: Sequence["PendingUpdate"]) -> None:
         """Write the updates that count in a round; their bodies must still be open.
@@ -71,4 +70,4 @@ class KeptUpdates:
 
 def kept_name(round: int) -> str:
     """Return the file name of a round's updates."""
-    return f"{round:06d}.safetensors"
+    return round_file(round, _KIND)
