@@ -79,6 +79,7 @@ class Learner:
         self.session = Session(config.client, lockstep)
         self.memory = Memory(folder, body_bytes)
         self.examples = task.client(config.index)
+        self._hosted = task if isinstance(task, HostedTask) else None
         self._task = task
         self._module = module
         self._codec = codec
@@ -127,9 +128,9 @@ class Learner:
             received, of_server = np.split(received, 2)
             control = Control.of(of_server, before.control)
         own = before.own
-        if isinstance(self._task, HostedTask):
+        if self._hosted is not None:
             trained, own = train_hosted(
-                self._task,
+                self._hosted,
                 received,
                 work.training,
                 seed=work.seed,
@@ -281,6 +282,8 @@ class Learner:
     def _settled(self, call: Call, before: State) -> State:
         """The state before a round, with what follows from the updates that counted: the control
         variate, and for a rational device what is in the model of it."""
+        if not before.control and not self.rational:
+            return before
         counted = self.memory.counted_for(call)
         told = self.rational and call.weight is not None
         if told and before.own and counted.own is not before.own:

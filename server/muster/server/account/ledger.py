@@ -31,8 +31,10 @@ from muster.server.account.rows import (
 
 SCHEMA_VERSION = 12
 
-LOG_BYTES = 4 << 20
-"""Length of the log from which on it is copied into the file: SQLite's own default, 1,000 pages."""
+LOG_BYTES = 16 << 20
+"""Length of the log from which on it is copied into the file. Each copy costs two waits for the
+disk, one of them for the checksums of the pages, and rewrites pages that change in every round.
+SQLite's own default, 4 MiB, costs a round of ten clients 5 % more."""
 
 Connect = Callable[..., sqlite3.Connection]
 """Opens a database, with the parameters of `sqlite3.connect`."""

@@ -153,8 +153,8 @@ def _renewed(known: Sums, ledger: Path, page_bytes: int, changed: Iterable[int])
         sums[:kept] = known[:kept]
         for page in {*changed, *range(kept + 1, count + 1)}:
             if page <= count:
-                file.seek((page - 1) * page_bytes)
-                sums[page - 1] = xxhash.xxh3_64_intdigest(file.read(page_bytes))
+                content = os.pread(file.fileno(), page_bytes, (page - 1) * page_bytes)
+                sums[page - 1] = xxhash.xxh3_64_intdigest(content)
     return sums
 
 
