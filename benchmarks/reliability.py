@@ -15,7 +15,6 @@ import sqlite3
 import statistics
 import sys
 import tempfile
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -115,29 +114,14 @@ def counted(run: Path) -> tuple[int, int]:
 
 CHURN = {"do": "churn", "share_percent": 30.0, "for_s": 0.5, "when": {"at_s": 1.0, "every_s": 1.0}}
 DEADLINE_S = 0.3
-ROUNDS_A_RUN = 1_000
 
 
 def churn(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Play rounds on the wall clock, while 30 % of the devices die every second for half a second,
+    """Play one run on the wall clock, while 30 % of the devices die every second for half a second,
     and measure how long a round takes at most."""
-    sums, longest = Counter[str](), 0.0
-    while sums["rounds"] < arguments["rounds"]:
-        rounds = min(ROUNDS_A_RUN, arguments["rounds"] - sums["rounds"])
-        played, seconds = churned_run(rounds, seed=sums["runs"])
-        sums.update(played)
-        longest = max(longest, seconds)
-        say(f"{dict(sums)}, the longest round took {longest:.3f} s")
-        if not played["completed"]:  # somebody has stopped it
-            break
-    return {**sums, "longest_s": longest}
-
-
-def churned_run(rounds: int, seed: int) -> tuple[dict[str, int], float]:
-    """Play one run; return what is added up over runs, and the seconds of its longest round."""
+    rounds = arguments["rounds"]
     fleet = scenario(
         "churn",
-        seed=seed,
         clock={"kind": "wall", "round_s": DEADLINE_S},
         server={
             "rounds": rounds,
@@ -148,22 +132,26 @@ def churned_run(rounds: int, seed: int) -> tuple[dict[str, int], float]:
         groups=[{"name": "dev", "count": 10}],
         faults=[CHURN],
     )
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] % 500 == 0:
+            say(f"{event['round']} rounds")
+
     with tempfile.TemporaryDirectory(prefix="muster-churn-") as work:
-        done = run(fleet, out=Path(work) / "run", report=False)
+        done = run(fleet, out=Path(work) / "run", report=False, show=show)
         table = done.ledger.rounds
         [fault] = done.summary["faults"]
-        found = {
-            "runs": 1,
-            "completed": int(done.status == "completed"),
-            "audited": int(audit(done.folder).agrees),
+        return {
+            "completed": done.status == "completed",
+            "audited": audit(done.folder).agrees,
             "rounds": len(table),
             "empty": int((table["folded"] == 0).sum()),
             "updates": int(table["folded"].sum()),
             "deaths": len(list(done.ledger.events("restarted"))),
             "times": fault["applied"],
             "verified": fault["verified"],
+            "longest_s": float(table["seconds"].max()),
         }
-        return found, float(table["seconds"].max())
 
 
 # --- time to recover -----------------------------------------------------------------------------
