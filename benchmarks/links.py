@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from processes import cpu_s
 
 from muster.common.clock import WallClock
 from muster.common.credentials import write_credentials
@@ -75,8 +76,7 @@ class Testbed:
         return int(line.split()[1]) / 1024
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.process.pid)
 
 
 @asynccontextmanager

@@ -16,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+from processes import cpu_s, tree
 
 import muster.server.account.ledger as ledger_module
 
@@ -108,22 +110,11 @@ class FakeServer:
 
 def processor_s(processes: Iterable[int]) -> float:
     """Seconds of processor time that processes have used so far."""
-    ticks = 0
+    used = 0.0
     for process in processes:
-        try:
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except FileNotFoundError:
-            continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def below(root: int) -> Iterator[int]:
-    """A process and all that it has started, directly or not."""
-    yield root
-    for task in Path(f"/proc/{root}/task").glob("*/children"):
-        for child in task.read_text().split():
-            yield from below(int(child))
+        with suppress(FileNotFoundError):
+            used += cpu_s(process)
+    return used
 
 
 def main() -> None:
@@ -144,7 +135,7 @@ def main() -> None:
         assert live.stdout is not None
         found = re.search(r"http\S+", live.stdout.readline())
         assert found is not None
-        before = set(below(os.getpid()))
+        before = set(tree(os.getpid()))
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
         page = browser.new_page()
@@ -153,7 +144,7 @@ def main() -> None:
         page.wait_for_selector("#page:not([hidden])")
         server.play_round()
         page.wait_for_timeout(3000)
-        windows = [process for process in below(os.getpid()) if process not in before]
+        windows = [process for process in tree(os.getpid()) if process not in before]
         began = time.monotonic()
         start = processor_s([live.pid]), processor_s(windows)
         seen, rounds = page.evaluate("window.frames_seen"), 0

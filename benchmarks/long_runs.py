@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import cpu_s, resident_mib
 
 from muster.client.nursery import prepare
 from muster.common.clock import WallClock
@@ -84,11 +85,6 @@ def memory(arguments: argparse.Namespace) -> dict[str, Any]:
         "mib_at_the_end": samples[-1][1],
         "bytes_a_round_in_the_second_half": round(slope * 2**20, 2),
     }
-
-
-def resident_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 # --- restart -------------------------------------------------------------------------------------
@@ -180,16 +176,10 @@ def seconds_to_serve(folder: Path) -> tuple[float, float]:
             if server.poll() is not None:
                 raise SystemExit((folder / "logs/server.log").read_text()[-2000:])
             time.sleep(0.005)
-        return time.monotonic() - began, cpu_seconds(server.pid)
+        return time.monotonic() - began, cpu_s(server.pid)
     finally:
         server.send_signal(signal.SIGKILL)
         server.wait()
-
-
-def cpu_seconds(pid: int) -> float:
-    """The seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from processes import children, cpu_s
+
 HERE = Path(__file__).parent
 ECHO = "echo:Echo"
 
@@ -119,7 +121,7 @@ def _measure(case: Case) -> Measurement:
                 with suppress(
                     FileNotFoundError, ProcessLookupError
                 ):  # the server has ended meanwhile
-                    cpu.append((event["round"], _cpu_s(_server(folder))))
+                    cpu.append((event["round"], cpu_s(_server(folder))))
                 # Only after the measurement: a process that has ended has no memory to read.
                 if event["round"] >= case.rounds and not (measuring[0].is_alive() or stopping):
                     stopping.append(threading.Thread(target=stop, args=(folder,)))
@@ -142,11 +144,6 @@ def _server(folder: Path) -> int:
     return int(json.loads((folder / "address.json").read_text())["pid"])
 
 
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _measure_memory(found: Measurement, server: int) -> None:
     """Measure the memory of the device processes, which are the nursery's children, and of all
     processes.
@@ -154,18 +151,13 @@ def _measure_memory(found: Measurement, server: int) -> None:
     Every process is read once, while the run goes on, because a process that has ended would count
     as nothing.
     """
-    children = _children(os.getpid())
-    devices = [_rollup(pid) for child in children if child != server for pid in _children(child)]
-    others = [_rollup(pid) for pid in (os.getpid(), *children, *_children(server))]
+    programs = children(os.getpid())
+    devices = [_rollup(pid) for each in programs if each != server for pid in children(each)]
+    others = [_rollup(pid) for pid in (os.getpid(), *programs, *children(server))]
     found.pss_mib = statistics.fmean(r["Pss"] for r in devices) / 1024
     private = [r["Private_Clean"] + r["Private_Dirty"] for r in devices]
     found.private_mib = statistics.fmean(private) / 1024
     found.fleet_mib = sum(rollup["Pss"] for rollup in (*devices, *others)) / 1024
-
-
-def _children(pid: int) -> list[int]:
-    threads = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in threads for child in path.read_text().split()]
 
 
 def _rollup(pid: int) -> dict[str, int]:

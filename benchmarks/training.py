@@ -25,6 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from processes import ProcessorTimes
+
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples/fashion-mnist-100.toml"
 
@@ -110,15 +112,15 @@ def step(task: Any, turns: int) -> dict[str, float]:
     return {**found, "ratio": statistics.median(ours / theirs for ours, theirs in pairs)}
 
 
-def whole_run(data: Path) -> dict[str, float]:
-    """CPU seconds of all processes of a run of the example, those of its steps by hand, and the
-    seconds of its rounds."""
+def whole_run(data: Path) -> dict[str, Any]:
+    """CPU seconds of all processes of a run of the example, also by program, those of its steps by
+    hand, and the seconds of its rounds."""
     # Processes whose parent ends before them become children of this process, which waits for them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     muster = Path(sys.executable).with_name("muster")
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
-        before = _children_s()
+        before, times = _children_s(), ProcessorTimes()
         subprocess.run(
             [muster, "run", EXAMPLE, "--data", data, "--out", folder, "--quiet"],
             check=True,
@@ -127,12 +129,12 @@ def whole_run(data: Path) -> dict[str, float]:
         with suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)
-        used = _children_s() - before
+        used, programs = _children_s() - before, times.end()
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             steps, loop_s = pool.apply(steps_by_hand, (folder, data))
         summary = json.loads((folder / "summary.json").read_text())
     found = {"muster": used, "by hand": loop_s, "ratio": used / loop_s}
-    return {**found, "steps": steps, "rounds_s": summary["seconds"]}
+    return {**found, "steps": steps, "rounds_s": summary["seconds"], "programs": programs}
 
 
 def steps_by_hand(folder: Path, data: Path) -> tuple[int, float]:
@@ -194,6 +196,8 @@ def main() -> None:
             f"{measured['rounds_s']:.1f} s in rounds",
             flush=True,
         )
+        for name, seconds in measured["programs"].items():
+            print(f"  {seconds:6.1f} s  {name}", flush=True)
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     settings.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

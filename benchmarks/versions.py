@@ -25,6 +25,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from processes import tree
+
 from muster.emulator.launch.placement import place
 
 _WARM_S = 0.12
@@ -53,21 +55,9 @@ class CheckoutFleet:
         self._folder = folder
         self.times_ms: list[float] = []
 
-    def _pids(self) -> list[int]:
-        below: dict[int, list[int]] = {}
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):
-                parent = int(path.read_text().rpartition(")")[2].split()[1])
-                below.setdefault(parent, []).append(int(path.parent.name))
-        found, left = [], [self._process.pid]
-        while left:
-            found.append(pid := left.pop())
-            left += below.get(pid, [])
-        return found
-
     def signal(self, number: int) -> None:
         """Send a signal to all processes of the fleet."""
-        for pid in self._pids():
+        for pid in [*tree(self._process.pid)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -91,7 +81,7 @@ class CheckoutFleet:
     def place_apart(self) -> None:
         """Place the server on the first core and the devices on the others."""
         first, *others = sorted(os.sched_getaffinity(0))
-        for pid in self._pids():
+        for pid in tree(self._process.pid):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             for module, cores in ((b"muster.server", [first]), (b"muster.client.nursery", others)):
                 if module in command:
