@@ -12,8 +12,11 @@ from muster.common.errors import ConfigError
 from muster.emulator.cli.options import (
     DATA,
     JSON,
+    OPTIONAL_SCENARIO,
+    SCENARIO,
     SETTINGS,
     failures_as_status,
+    folder_option,
     print_result,
     require_one_source,
     tell_user,
@@ -27,13 +30,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder for plan.png, plan.csv, population.csv; default plans/NAME.",
-)
+@SCENARIO
+@folder_option("--out", "Folder for plan.png, plan.csv, population.csv; default plans/NAME.")
 @SETTINGS
 @DATA
 @JSON
@@ -67,7 +65,7 @@ def plan(
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@OPTIONAL_SCENARIO
 @click.option(
     "--vary",
     multiple=True,
@@ -81,18 +79,8 @@ def plan(
     metavar="K",
     help="Run each variant with K seeds, starting at the scenario's; default 1.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The folder to create; default runs/NAME-compare-TIME.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Continue the comparison in DIR; runs that ended are kept.",
-)
+@folder_option("--out", "The folder to create; default runs/NAME-compare-TIME.")
+@folder_option("--resume", "Continue the comparison in DIR; runs that ended are kept.")
 @click.option(
     "--set",
     "settings",
@@ -165,18 +153,8 @@ def compare(
     metavar="K",
     help="Number of consecutive seeds; default 5, with --quick fewer.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The folder to create; default runs/study-NAME-TIME.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Continue the study in DIR; runs that ended are kept.",
-)
+@folder_option("--out", "The folder to create; default runs/study-NAME-TIME.")
+@folder_option("--resume", "Continue the study in DIR; runs that ended are kept.")
 @click.option(
     "--backend",
     type=click.Choice(["processes", "docker", "ray"]),

@@ -15,6 +15,8 @@ from muster.emulator.cli.options import (
     BACKEND,
     DATA,
     JSON,
+    OPTIONAL_SCENARIO,
+    SCENARIO,
     SETTINGS,
     failures_as_status,
     print_result,
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@OPTIONAL_SCENARIO
 @BACKEND
 @DATA
 @JSON
@@ -58,7 +60,7 @@ def doctor(scenario: Path | None, backend: "BackendName", data: str | None, as_j
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
+@SCENARIO
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.5),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+SCENARIO = click.argument("scenario", type=click.Path(path_type=Path))
+OPTIONAL_SCENARIO = click.argument("scenario", type=click.Path(path_type=Path), required=False)
 RUN = click.argument("folder", type=click.Path(path_type=Path), default=Path("runs/latest"))
 BACKEND = click.option(
     "--backend",
@@ -49,6 +51,11 @@ SETTINGS = click.option(
     metavar="KEY=VALUE",
     help="Change a setting: --set server.rounds=5 --set groups[0].count=20.",
 )
+
+
+def folder_option(name: str, help: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """An option that names a folder."""
+    return click.option(name, type=click.Path(path_type=Path), metavar="DIR", help=help)
 
 
 def failures_as_status(command: Callable[P, T]) -> Callable[P, T]:

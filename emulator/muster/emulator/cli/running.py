@@ -14,10 +14,12 @@ from muster.emulator.cli.options import (
     BACKEND,
     DATA,
     JSON,
+    OPTIONAL_SCENARIO,
     PORT,
     RUN,
     SETTINGS,
     failures_as_status,
+    folder_option,
     print_result,
     require_one_source,
 )
@@ -31,19 +33,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The run folder to create; default runs/NAME-TIME.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Continue the run in DIR where its ledger ends; without a scenario.",
-)
+@OPTIONAL_SCENARIO
+@folder_option("--out", "The run folder to create; default runs/NAME-TIME.")
+@folder_option("--resume", "Continue the run in DIR where its ledger ends; without a scenario.")
 @SETTINGS
 @BACKEND
 @DATA
@@ -124,19 +116,9 @@ def _page_beside(port: int) -> "Iterator[Begin]":
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The run folder to create; default runs/NAME-TIME.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Start the compose file in DIR again as it is; without a scenario.",
-)
+@OPTIONAL_SCENARIO
+@folder_option("--out", "The run folder to create; default runs/NAME-TIME.")
+@folder_option("--resume", "Start the compose file in DIR again as it is; without a scenario.")
 @SETTINGS
 @DATA
 @failures_as_status
