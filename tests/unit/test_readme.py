@@ -32,7 +32,7 @@ def test_the_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
 def test_the_readmes_other_tables_fit_into_its_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario, lively, linked, fleet, aggregator, launch, faults = blocks("toml")
+    scenario, aggregator, lively, linked, launch, faults, fleet = blocks("toml")
     (tmp_path / "my_rules.py").write_text(blocks("python")[0], encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "scenario.toml"

@@ -54,13 +54,13 @@ def test_what_is_missing_is_said() -> None:
     with pytest.raises(ConfigError) as refusal:
         place(packs(25, zone="a"), [node("1", zone="a"), node("2", zone="a"), node("3")], {})
     assert (
-        "5 of 25 programs of the group dev find no room: they need 0.5 CPU; of 2 nodes with the "
-        "labels zone=a, 10.0.0.1 has 0 CPU; 10.0.0.2 has 0 CPU left"
+        "5 of 25 programs of the group dev find no room: they need 0.5 CPU; nodes with the "
+        "labels zone=a have left: 0 CPU on 10.0.0.1, 0 CPU on 10.0.0.2"
     ) in str(refusal.value)
 
 
 def test_a_node_without_the_resource_carries_nothing() -> None:
-    with pytest.raises(ConfigError, match="they need 1 TPU; of 0 nodes that have it, none left"):
+    with pytest.raises(ConfigError, match="they need 1 TPU; no node has it"):
         place([Bundle("dev", ("dev-0",), {"TPU": 1.0})], [node("1")], {})
 
 

@@ -169,11 +169,11 @@ def _missing(
         matching = [node for node in nodes if without[0].may_be_on(node)]
         needs = described(total(without))
         labels = ", ".join(f"{key}={value}" for key, value in without[0].labels.items())
-        where = f"nodes with the labels {labels}" if labels else "nodes that have it"
-        free = [f"{node.address} has {described(_free(node, used[node.id]))}" for node in matching]
+        having = f" with the labels {labels}" if labels else ""
+        free = [f"{described(_free(node, used[node.id]))} on {node.address}" for node in matching]
         lines.append(
             f"{number} of {of} programs of the group {group} find no room: they need {needs}; "
-            f"of {len(matching)} {where}, {'; '.join(free) or 'none'} left"
+            + (f"nodes{having} have left: {', '.join(free)}" if free else f"no node{having} has it")
         )
     together = any(len(bundle.programs) > 1 for bundle in homeless)
     return (
