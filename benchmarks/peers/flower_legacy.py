@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -97,8 +97,11 @@ class Processes:
             if child.poll():
                 raise PeerError(f"{name} ended with status {child.returncode}\n{self.tail(name)}")
 
-    def wait(self, name: str, timeout_s: float) -> None:
+    def wait(self, name: str, timeout_s: float, watch: Callable[[], object] = lambda: None) -> None:
         """Wait for one child to end while the others do not fail.
+
+        Args:
+            watch: called again and again.
 
         Raises:
             PeerError: a child failed, or the time was up.
@@ -108,8 +111,16 @@ class Processes:
             self.require()
             if time.monotonic() > deadline:
                 raise PeerError(f"{name} did not end within {timeout_s:g} s\n{self.tail(name)}")
+            watch()
             time.sleep(0.05)
         self.require()
+
+    def pss_mib(self) -> float:
+        """The memory of all children and their descendants, in MiB: what several share counts
+        once."""
+        return sum(
+            pss_mib(pid) for child in self._children.values() for pid in process_tree(child.pid)
+        )
 
     def tail(self, name: str, lines: int = 30) -> str:
         texts = [
@@ -198,14 +209,34 @@ def peak_rss_mib(pid: int | str = "self") -> float:
     raise PeerError(f"process {pid} shows no VmHWM")
 
 
+def process_tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            children += map(int, path.read_text().split())
+    return [pid, *(each for child in children for each in process_tree(child))]
+
+
+def pss_mib(pid: int) -> float:
+    """The proportional share of memory of a process, in MiB; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time of a process and of the children that it has waited for; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 def result(
-    system: str,
-    *,
-    clients: int,
-    parameters: int,
-    stamps: Sequence[float],
-    server_peak_rss_mib: float,
-    seconds: float,
+    system: str, *, stamps: Sequence[float], seconds: float, **measured: Any
 ) -> dict[str, Any]:
     """The JSON object every peer prints.
 
@@ -213,18 +244,17 @@ def result(
         stamps: the start of each round and the end of the last, in seconds. The first few
             rounds are left out of the median and the mean.
         seconds: the whole case, with starting the processes.
+        measured: the rest.
     """
     rounds = len(stamps) - 1
     counted = [1000 * (later - earlier) for earlier, later in pairwise(stamps)]
     counted = counted[min(WARM_UP_ROUNDS, rounds // 3) :]
     return {
         "system": system,
-        "clients": clients,
-        "parameters": parameters,
+        **measured,
         "rounds": rounds,
         "round_ms_median": round(statistics.median(counted), 3),
         "round_ms_mean": round(statistics.fmean(counted), 3),
-        "server_peak_rss_mib": round(server_peak_rss_mib, 1),
         "seconds": round(seconds, 2),
     }
 

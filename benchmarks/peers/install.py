@@ -1,4 +1,4 @@
-"""Set up one virtual environment per Flower version under .bench-peers/.
+"""Set up the virtual environments of the comparisons under .bench-peers/.
 
 Safe to run again: an environment whose pins have not changed is left as it is.
 """
@@ -11,12 +11,15 @@ import time
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2] / ".bench-peers"
+REPOSITORY = Path(__file__).resolve().parents[2]
+ROOT = REPOSITORY / ".bench-peers"
 # 1.11.1 is the last line in which start_server drives real clients without a SuperLink;
 # its dependencies are Flower's own choice, so each environment has its own grpcio and numpy.
+# "same-app" has muster beside Flower and Ray, so that the same torch trains the app under both.
 PINS = {
     "flwr-1.11.1": ("flwr==1.11.1",),
     "flwr-next": ("flwr==1.41.0",),
+    "same-app": ("--editable=.[flower]", "flwr[simulation]==1.41.0", "torch==2.13.0"),
 }
 
 
@@ -42,12 +45,13 @@ def install(name: str) -> None:
     if target.exists():
         shutil.rmtree(target)
     started = time.monotonic()
-    print(f"{name}: creating {target.relative_to(ROOT.parent)}", flush=True)
+    print(f"{name}: creating {target.relative_to(REPOSITORY)}", flush=True)
     venv.create(target, with_pip=True)
     print(f"{name}: installing {' '.join(PINS[name])}", flush=True)
     subprocess.run(
         [str(python(name)), "-m", "pip", "install", "--quiet", *PINS[name]],
         check=True,
+        cwd=REPOSITORY,
         env={
             **os.environ,
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -59,7 +63,7 @@ def install(name: str) -> None:
 
 
 def main() -> int:
-    for name in PINS:
+    for name in sys.argv[1:] or PINS:
         if installed(name):
             print(f"{name}: already there", flush=True)
             continue

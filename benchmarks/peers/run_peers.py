@@ -1,7 +1,9 @@
 """Compare rounds of muster and of Flower on this machine: the whole of `make bench-peers`.
 
 The two alternate (Flower, muster, Flower, muster, ...), so that a change in the machine's load
-falls on both; the table shows the medians of the repeats next to the goals.
+falls on both; the tables show the medians of the repeats next to the goals. In the cases of the
+first table clients return what they get, and those of the second train: one and the same Flower app
+runs under Flower's simulation engine and on muster's devices.
 """
 
 import argparse
@@ -10,19 +12,22 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flower_legacy import PeerError, Processes, stop_on_signals
-from install import PINS, installed, python
+from install import installed, python
 
 HERE = Path(__file__).resolve().parent
 CASE_LIMIT_S = 1800.0
 STOP_GRACE_S = 20.0  # longer than a Flower script needs to end its own processes
+MEMORY_EVERY_S = 2.0  # looking at the memory of a hundred processes takes 0.1 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,26 @@ CASES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class AppCase:
+    """The app of fashion/ under several systems, by their names in same_app.py.
+
+    Attributes:
+        goal: the most that a round of muster may take, as a part of Flower's.
+    """
+
+    name: str
+    network: str
+    rounds: int
+    goal: float | None = None
+    environment: str = "same-app"
+
+
+APP_MEASURES = ("round_ms_median", "round_ms_mean", "round_cpu_s", "seconds", "peak_pss_mib")
+APP_SYSTEMS = ("flower", "muster", "strategy")
+APP_CASES = (AppCase("app-mlp", "mlp", 60, 1 / 3), AppCase("app-cnn", "cnn", 30))
+
+
 def muster_round(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
     """muster's side: the keys are those that the Flower scripts print."""
     sys.path.insert(0, str(HERE.parent))
@@ -80,8 +105,21 @@ def measure_muster(case: Case, rounds: int) -> dict[str, Any]:
     return run_script(sys.executable, __file__, "--muster", *size)
 
 
-def run_script(*command: str) -> dict[str, Any]:
+def measure_app(case: AppCase, system: str, data: str, seed: int) -> dict[str, Any]:
+    return run_script(
+        str(python(case.environment)),
+        str(HERE / "same_app.py"),
+        *(system, data, f"--network={case.network}", f"--rounds={case.rounds}", f"--seed={seed}"),
+        with_memory=True,
+    )
+
+
+def run_script(*command: str, with_memory: bool = False) -> dict[str, Any]:
     """The JSON object on the last line of a script's stdout.
+
+    Args:
+        with_memory: add `peak_pss_mib`, the most memory that the script and its processes held
+            together when they were looked at.
 
     Raises:
         PeerError: the script failed; the message is what it said.
@@ -90,11 +128,28 @@ def run_script(*command: str) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="bench-peers-") as folder,
         Processes(Path(folder), grace_s=STOP_GRACE_S) as processes,
     ):
+        memory = PeakMemory(processes)
         processes.start("case", command, {"FLWR_TELEMETRY_ENABLED": "0"})
-        processes.wait("case", CASE_LIMIT_S + 5 * 60)
+        watch = memory.look if with_memory else lambda: None
+        processes.wait("case", CASE_LIMIT_S + 5 * 60, watch)
         lines = processes.output("case").read_text(encoding="utf-8").splitlines()
     measured: dict[str, Any] = json.loads(lines[-1])
-    return measured
+    return {**measured, "peak_pss_mib": memory.peak_mib} if with_memory else measured
+
+
+class PeakMemory:
+    """The most memory that processes held together when they were looked at, in `peak_mib`."""
+
+    def __init__(self, processes: Processes) -> None:
+        self.peak_mib = 0.0
+        self._processes = processes
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Look at the memory if it is time to."""
+        if time.monotonic() >= self._next:
+            self.peak_mib = max(self.peak_mib, self._processes.pss_mib())
+            self._next = time.monotonic() + MEMORY_EVERY_S
 
 
 def run_case(case: Case, repeats: int, max_rounds: int | None) -> dict[str, Any]:
@@ -111,7 +166,86 @@ def run_case(case: Case, repeats: int, max_rounds: int | None) -> dict[str, Any]
     return compare(case, flower, muster)
 
 
-def note(case: Case, repeat: int, run: dict[str, Any]) -> None:
+def run_app_cases(
+    cases: Sequence[AppCase], repeats: int, max_rounds: int | None
+) -> list[dict[str, Any]]:
+    """The cases of the app, on the same data."""
+    if not cases:
+        return []
+    with tempfile.TemporaryDirectory(prefix="bench-peers-data-") as data:
+        script = str(HERE / "same_app.py")
+        subprocess.run([str(python(cases[0].environment)), script, "data", data], check=True)
+        return [run_app_case(case, repeats, max_rounds, data) for case in cases]
+
+
+def run_app_case(case: AppCase, repeats: int, max_rounds: int | None, data: str) -> dict[str, Any]:
+    """All systems of one case in turn, with another seed in every repeat."""
+    case = replace(case, rounds=min(case.rounds, max_rounds or case.rounds))
+    runs: dict[str, list[dict[str, Any]]] = {system: [] for system in APP_SYSTEMS}
+    for repeat in range(repeats):
+        for system in APP_SYSTEMS:
+            run = measure_app(case, system, data, seed=repeat + 1)
+            note(case, repeat, run)
+            runs[system].append(run)
+    return compare_app(case, runs)
+
+
+def compare_app(case: AppCase, runs: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """The medians over the repeats, with the ratios to the first system, and the accuracy."""
+    base = runs["flower"]
+    return {
+        "name": case.name,
+        "network": case.network,
+        "rounds": case.rounds,
+        "goal": case.goal,
+        "systems": [
+            {
+                "system": of[0]["system"],
+                **{key: statistics.median(run[key] for run in of) for key in APP_MEASURES},
+                "ratios": [
+                    run["round_ms_median"] / first["round_ms_median"]
+                    for run, first in zip(of, base, strict=True)
+                ],
+                "accuracy_mean": statistics.fmean(run["accuracy"] for run in of),
+                "accuracy_sd": statistics.stdev(run["accuracy"] for run in of)
+                if len(of) > 1
+                else None,
+                "runs": list(of),
+            }
+            for of in runs.values()
+        ],
+    }
+
+
+def app_table(compared: Sequence[dict[str, Any]]) -> str:
+    """One line per case and system, in Markdown."""
+    heads = (
+        *("network", "system", "s a round", "muster / Flower", "least, most", "goal", ""),
+        *("CPU s a round", "s for the whole run", "peak MiB", "accuracy, %"),
+    )
+    lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|"]
+    for case in compared:
+        for index, found in enumerate(case["systems"]):
+            ratio, goal = statistics.median(found["ratios"]), case["goal"] if index else None
+            spread = f" ± {100 * found['accuracy_sd']:.1f}" if found["accuracy_sd"] else ""
+            cells = [
+                case["network"],
+                found["system"],
+                f"{found['round_ms_median'] / 1000:.2f}",
+                f"{ratio:.2f}",
+                f"{min(found['ratios']):.2f}, {max(found['ratios']):.2f}",
+                f"<= {goal:.3g}" if goal else "",
+                verdict(None if goal is None else ratio <= goal),
+                f"{found['round_cpu_s']:.2f}",
+                f"{found['seconds']:.1f}",
+                f"{found['peak_pss_mib']:,.0f}",
+                f"{100 * found['accuracy_mean']:.1f}{spread}",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def note(case: Case | AppCase, repeat: int, run: dict[str, Any]) -> None:
     print(
         f"{case.name} {repeat + 1}: {run['system']}: {run['round_ms_median']:,.2f} ms a round, "
         f"{run['rounds']} rounds in {run['seconds']:.1f} s",
@@ -178,7 +312,12 @@ def verdict(met: bool | None) -> str:
     return {True: "met", False: "missed", None: ""}[met]
 
 
-def report(compared: Sequence[dict[str, Any]], repeats: int, shortened: bool) -> dict[str, Any]:
+def report(
+    compared: Sequence[dict[str, Any]],
+    apps: Sequence[dict[str, Any]],
+    repeats: int,
+    shortened: bool,
+) -> dict[str, Any]:
     """Everything measured, with what is needed to read it."""
     return {
         "machine": {
@@ -190,12 +329,13 @@ def report(compared: Sequence[dict[str, Any]], repeats: int, shortened: bool) ->
         "repeats": repeats,
         "shortened": shortened,
         "cases": list(compared),
+        "apps": list(apps),
     }
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    names = [case.name for case in CASES]
+    names = [case.name for case in (*CASES, *APP_CASES)]
     parser.add_argument("--cases", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--max-rounds", type=int, help="shorten the cases, to try the scripts")
@@ -210,21 +350,34 @@ def main() -> int:
         return 0
     stop_on_signals()
     options = arguments()
-    missing = [name for name in PINS if not installed(name)]
+    chosen = [case for case in (*CASES, *APP_CASES) if case.name in options.cases]
+    missing = {case.environment for case in chosen if not installed(case.environment)}
     if missing:
         print(f"{', '.join(missing)}: run benchmarks/peers/install.py first", file=sys.stderr)
         return 1
-    chosen = [case for case in CASES if case.name in options.cases]
     try:
-        compared = [run_case(case, options.repeats, options.max_rounds) for case in chosen]
+        compared = [
+            run_case(case, options.repeats, options.max_rounds)
+            for case in chosen
+            if isinstance(case, Case)
+        ]
+        apps = run_app_cases(
+            [case for case in chosen if isinstance(case, AppCase)],
+            options.repeats,
+            options.max_rounds,
+        )
     except PeerError as failure:
         print(failure, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(table(compared))
+    print(
+        "\n\n".join(
+            text for text in (compared and table(compared), apps and app_table(apps)) if text
+        )
+    )
     if options.out:
-        whole = report(compared, options.repeats, options.max_rounds is not None)
+        whole = report(compared, apps, options.repeats, options.max_rounds is not None)
         options.out.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     return 0
 

@@ -1,0 +1,1 @@
+"""A Flower app that knows nothing of muster."""
