@@ -107,7 +107,7 @@ bench: install  ## round overhead, bulk transfer, scale, device life, links, sel
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/rounds.py --beside unshaped
 
-bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
+bench-peers: install  ## the same work and the same app beside Flower, in environments of its own (.bench-peers); needs MUSTER_DATA
 	$(BIN)/python benchmarks/peers/install.py
 	$(BIN)/python benchmarks/peers/run_peers.py --out benchmarks/out/peers.json
 

@@ -174,13 +174,16 @@ def run_app_cases(
         return []
     with tempfile.TemporaryDirectory(prefix="bench-peers-data-") as data:
         script = str(HERE / "same_app.py")
-        subprocess.run([str(python(cases[0].environment)), script, "data", data], check=True)
+        written = subprocess.run([str(python(cases[0].environment)), script, "data", data])
+        if written.returncode:
+            raise PeerError("the app has no data")
         return [run_app_case(case, repeats, max_rounds, data) for case in cases]
 
 
 def run_app_case(case: AppCase, repeats: int, max_rounds: int | None, data: str) -> dict[str, Any]:
     """All systems of one case in turn, with another seed in every repeat."""
-    case = replace(case, rounds=min(case.rounds, max_rounds or case.rounds))
+    # Two commits have one round between them.
+    case = replace(case, rounds=max(2, min(case.rounds, max_rounds or case.rounds)))
     runs: dict[str, list[dict[str, Any]]] = {system: [] for system in APP_SYSTEMS}
     for repeat in range(repeats):
         for system in APP_SYSTEMS:
@@ -356,16 +359,17 @@ def main() -> int:
         print(f"{', '.join(missing)}: run benchmarks/peers/install.py first", file=sys.stderr)
         return 1
     try:
-        compared = [
-            run_case(case, options.repeats, options.max_rounds)
-            for case in chosen
-            if isinstance(case, Case)
-        ]
+        # First, because they end at once if MUSTER_DATA is not set.
         apps = run_app_cases(
             [case for case in chosen if isinstance(case, AppCase)],
             options.repeats,
             options.max_rounds,
         )
+        compared = [
+            run_case(case, options.repeats, options.max_rounds)
+            for case in chosen
+            if isinstance(case, Case)
+        ]
     except PeerError as failure:
         print(failure, file=sys.stderr)
         return 1

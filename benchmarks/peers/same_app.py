@@ -66,19 +66,25 @@ System = Callable[[Path, Config], Rounds]
 """Runs the app, with a folder for its files and a run config; returns what it did."""
 
 
-def write_data(folder: Path) -> None:
+def write_data(folder: Path) -> int:
     """Write the pictures of Fashion-MNIST in MUSTER_DATA: those of each node, drawn at random
-    without replacement, and those of the test."""
+    without replacement, and those of the test. Return 1 if there are none."""
     import numpy as np
 
+    from muster.common.errors import ConfigError
     from muster.tasks.datasets import idx
     from muster.tasks.files import directory_of
 
-    data = idx("fashion-mnist", directory_of("fashion-mnist", None))
+    try:
+        data = idx("fashion-mnist", directory_of("fashion-mnist", None))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
     order = np.random.default_rng(0).permutation(len(data.train_y))
     for node, share in enumerate(np.array_split(order, NODES)):
         np.savez(folder / f"{node}.npz", x=data.train_x[share], y=data.train_y[share])
     np.savez(folder / "test.npz", x=data.test_x, y=data.test_y)
+    return 0
 
 
 def run_flower(folder: Path, config: Config, *, cpus: float) -> Rounds:
@@ -202,13 +208,14 @@ def measure(name: str, system: System, config: Config) -> dict[str, Any]:
         began = time.perf_counter()
         done = system(Path(folder), config)
         seconds = time.perf_counter() - began
-    warm = WARM_UP_ROUNDS
+    rounds = len(done.cpu_s) - 1
+    warm = min(WARM_UP_ROUNDS, rounds // 3)
     return result(
         name,
         network=config["network"],
         stamps=done.stamps,
         seconds=seconds,
-        round_cpu_s=(done.cpu_s[-1] - done.cpu_s[warm]) / (len(done.cpu_s) - 1 - warm),
+        round_cpu_s=(done.cpu_s[-1] - done.cpu_s[warm]) / (rounds - warm),
         accuracy=accuracy_of(done.tensors, config),
     )
 
@@ -224,8 +231,7 @@ def main() -> int:
     options = parser.parse_args()
     stop_on_signals()
     if options.system == "data":
-        write_data(options.data)
-        return 0
+        return write_data(options.data)
     version = importlib.metadata.version("flwr")
     systems: dict[str, tuple[str, System]] = {
         "flower": (
