@@ -42,6 +42,16 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def rollup(pid: int) -> dict[str, int]:
+    """The memory of a process in KiB, by kind, for example "Pss".
+
+    Raises:
+        OSError: it has ended.
+    """
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+
+
 class ProcessorTimes:
     """Adds up the processor time of this process's children by program, from a thread.
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from processes import children, cpu_s
+from processes import children, cpu_s, rollup
 
 HERE = Path(__file__).parent
 ECHO = "echo:Echo"
@@ -152,18 +152,12 @@ def _measure_memory(found: Measurement, server: int) -> None:
     as nothing.
     """
     programs = children(os.getpid())
-    devices = [_rollup(pid) for each in programs if each != server for pid in children(each)]
-    others = [_rollup(pid) for pid in (os.getpid(), *programs, *children(server))]
+    devices = [rollup(pid) for each in programs if each != server for pid in children(each)]
+    others = [rollup(pid) for pid in (os.getpid(), *programs, *children(server))]
     found.pss_mib = statistics.fmean(r["Pss"] for r in devices) / 1024
     private = [r["Private_Clean"] + r["Private_Dirty"] for r in devices]
     found.private_mib = statistics.fmean(private) / 1024
     found.fleet_mib = sum(rollup["Pss"] for rollup in (*devices, *others)) / 1024
-
-
-def _rollup(pid: int) -> dict[str, int]:
-    """Return the memory of a process in KiB, by kind. The process must not have ended."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
 
 
 def _row(found: Measurement) -> str:

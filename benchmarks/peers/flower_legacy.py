@@ -115,13 +115,6 @@ class Processes:
             time.sleep(0.05)
         self.require()
 
-    def pss_mib(self) -> float:
-        """The memory of all children and their descendants, in MiB: what several share counts
-        once."""
-        return sum(
-            pss_mib(pid) for child in self._children.values() for pid in process_tree(child.pid)
-        )
-
     def tail(self, name: str, lines: int = 30) -> str:
         texts = [
             path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
@@ -207,32 +200,6 @@ def peak_rss_mib(pid: int | str = "self") -> float:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     raise PeerError(f"process {pid} shows no VmHWM")
-
-
-def process_tree(pid: int) -> list[int]:
-    """A process and its descendants."""
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        for path in Path(f"/proc/{pid}/task").glob("*/children"):
-            children += map(int, path.read_text().split())
-    return [pid, *(each for child in children for each in process_tree(child))]
-
-
-def pss_mib(pid: int) -> float:
-    """The proportional share of memory of a process, in MiB; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def cpu_s(pid: int) -> float:
-    """The CPU time of a process and of the children that it has waited for; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
 
 
 def result(

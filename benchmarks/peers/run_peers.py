@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from flower_legacy import PeerError, Processes, stop_on_signals
 from install import installed, python
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from processes import rollup, tree  # noqa: E402  (they lie in the folder above)
+
 CASE_LIMIT_S = 1800.0
 STOP_GRACE_S = 20.0  # longer than a Flower script needs to end its own processes
 MEMORY_EVERY_S = 2.0  # looking at the memory of a hundred processes takes 0.1 s
@@ -81,7 +85,6 @@ APP_CASES = (AppCase("app-mlp", "mlp", 60, 1 / 3), AppCase("app-cnn", "cnn", 30)
 
 def muster_round(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
     """muster's side: the keys are those that the Flower scripts print."""
-    sys.path.insert(0, str(HERE.parent))
     measured: dict[str, Any] = importlib.import_module("rounds").measure(
         clients, parameters, rounds
     )
@@ -128,8 +131,8 @@ def run_script(*command: str, with_memory: bool = False) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="bench-peers-") as folder,
         Processes(Path(folder), grace_s=STOP_GRACE_S) as processes,
     ):
-        memory = PeakMemory(processes)
-        processes.start("case", command, {"FLWR_TELEMETRY_ENABLED": "0"})
+        script = processes.start("case", command, {"FLWR_TELEMETRY_ENABLED": "0"})
+        memory = PeakMemory(script.pid)
         watch = memory.look if with_memory else lambda: None
         processes.wait("case", CASE_LIMIT_S + 5 * 60, watch)
         lines = processes.output("case").read_text(encoding="utf-8").splitlines()
@@ -138,17 +141,22 @@ def run_script(*command: str, with_memory: bool = False) -> dict[str, Any]:
 
 
 class PeakMemory:
-    """The most memory that processes held together when they were looked at, in `peak_mib`."""
+    """The most memory that a process and its descendants held together when they were looked at, in
+    `peak_mib`. What several of them share counts once."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, pid: int) -> None:
         self.peak_mib = 0.0
-        self._processes = processes
+        self._pid = pid
         self._next = 0.0
 
     def look(self) -> None:
         """Look at the memory if it is time to."""
         if time.monotonic() >= self._next:
-            self.peak_mib = max(self.peak_mib, self._processes.pss_mib())
+            sum_kib = 0
+            for pid in tree(self._pid):
+                with suppress(OSError):  # it has ended
+                    sum_kib += rollup(pid)["Pss"]
+            self.peak_mib = max(self.peak_mib, sum_kib / 1024)
             self._next = time.monotonic() + MEMORY_EVERY_S
 
 

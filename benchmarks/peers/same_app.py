@@ -29,13 +29,15 @@ from typing import Any
 from flower_legacy import (
     WARM_UP_ROUNDS,
     PeerError,
-    cpu_s,
-    process_tree,
     result,
     stop_on_signals,
 )
 
-APP = Path(__file__).resolve().parent / "fashion"
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from processes import cpu_s, tree  # noqa: E402  (they lie in the folder above)
+
+APP = HERE / "fashion"
 NODES = 100
 PER_ROUND = 10
 
@@ -59,7 +61,7 @@ class Rounds:
     def note(self) -> None:
         """Note that a round begins or that the last ends."""
         self.stamps.append(time.perf_counter())
-        self.cpu_s.append(sum(map(cpu_s, process_tree(os.getpid()))))
+        self.cpu_s.append(sum(map(cpu_s, tree(os.getpid()))))
 
 
 System = Callable[[Path, Config], Rounds]
