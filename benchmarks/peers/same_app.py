@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -61,7 +62,11 @@ class Rounds:
     def note(self) -> None:
         """Note that a round begins or that the last ends."""
         self.stamps.append(time.perf_counter())
-        self.cpu_s.append(sum(map(cpu_s, tree(os.getpid()))))
+        used = 0.0
+        for pid in tree(os.getpid()):
+            with suppress(OSError):  # it has ended
+                used += cpu_s(pid)
+        self.cpu_s.append(used)
 
 
 System = Callable[[Path, Config], Rounds]
