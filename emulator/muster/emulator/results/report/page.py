@@ -7,13 +7,17 @@ be written again later or on another machine, and also for a run that is going o
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
+from muster.emulator.live.page_files import INDEX, inlined, json_inside, templates
+from muster.emulator.live.run_data import run_data
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.faults import shade, shaded_rounds
 from muster.emulator.results.report.figures import FIGURES
@@ -24,13 +28,8 @@ from muster.emulator.results.summary import clean, outline, read_summary
 
 REPORT = "report.html"
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,  # names and reasons in a ledger come from peers
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_HERE = Path(__file__).parent
+_TEMPLATES = templates(_HERE)
 
 
 def write_report(run_folder: Path) -> Path:
@@ -49,8 +48,37 @@ def write_report(run_folder: Path) -> Path:
     for name in FIGURES.keys() - figures.keys():  # of an earlier report, which had more to show
         _figure_path(run_folder, name).unlink(missing_ok=True)
     path = run_folder / REPORT
-    write_page(path, summary["name"], summary["status"], sections, figures)
+    _write_report_page(path, summary, sections, figures)
     return path
+
+
+def _write_report_page(
+    path: Path,
+    summary: Mapping[str, Any],
+    sections: Sequence[ReportSection],
+    figures: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Write the live page of the run with its data inside, and below it the sections."""
+    status, data, why_not = clean(summary["status"]), None, ""
+    try:
+        data = json_inside(run_data(path.parent, status))
+    except ConfigError as error:  # the folder has no scenario, or one of an early version
+        why_not = clean(error)
+    page = _TEMPLATES.get_template(INDEX).render(
+        live=False,
+        title=clean(summary["name"]),
+        status=status,
+        inlined=inlined(_style()),
+        data=data,
+        why_not=why_not,
+        sections=[replace(sections[0], title="The whole run"), *sections[1:]],
+        figures=figures,
+    )
+    write_atomic(path, page.encode())
+
+
+def _style() -> str:
+    return (_HERE / "sections.css").read_text(encoding="utf-8")
 
 
 def _draw(account: Account, name: str, spans: Sequence[tuple[int, int]]) -> dict[str, str]:
@@ -74,14 +102,18 @@ def write_page(
     sections: Sequence[ReportSection],
     figures: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Write a page of `sections`.
+    """Write a page that has only sections, such as that of a study.
 
     Args:
         status: status of the run or study; it colours the fact called "status".
         figures: name of each figure to what `save_figure` returned for it.
     """
     page = _TEMPLATES.get_template("page.html").render(
-        title=title, status=status, sections=sections, figures=figures
+        title=title,
+        status=status,
+        style=Markup(_style()),
+        sections=sections,
+        figures=figures,
     )
     write_atomic(path, page.encode())
 
