@@ -18,7 +18,7 @@ PAGE = Path(__file__).parent / "page"
 INDEX = "index.html"
 
 _UPLOT = PAGE / "vendor/uplot"
-_IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./([\w-]+\.js)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{ ([\w$]+(?:, [\w$]+)*) \} from "\./([\w-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:(?:async )?function\*?|const|class) ([\w$]+))", re.MULTILINE)
 _OTHER = re.compile(r"^\s*(?:import|export)\b.*|.*\bimport\(.*", re.MULTILINE)
 
