@@ -104,3 +104,19 @@ def test_a_report_is_written_without_the_packages_of_the_live_page() -> None:
         "sys.exit(any(name in sys.modules for name in ('starlette', 'uvicorn')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=100).returncode == 0
+
+
+@pytest.mark.parametrize(("kind", "begin"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_figures_for_papers_are_files_that_the_same_run_gives_again(
+    kind: str, begin: bytes, run: RunFolder
+) -> None:
+    folder = two_devices(run)
+    found = []
+    for _ in range(2):
+        write_report(folder, kind)
+        found.append({file.name: file.read_bytes() for file in (folder / "figures").iterdir()})
+    assert found[0] == found[1]
+    drawn = {name.removesuffix(".png") for name in found[0] if name.endswith(".png")}
+    assert drawn
+    for name in drawn:
+        assert found[0][f"{name}.{kind}"].startswith(begin)
