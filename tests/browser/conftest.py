@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from tests.system.conftest import nothing_left, scenario
 CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
+
+AXE = Path(sys.prefix) / "axe/node_modules/axe-core/axe.min.js"
 
 OpenPage = Callable[..., Any]
 
@@ -46,10 +49,11 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[OpenPage]:
     """Opens an address in a window of some width. After the test, the consoles must be empty, and
-    nothing may have been asked of another address."""
+    nothing may have been asked of another address; a page from disk asks for nothing at all."""
     windows: list[Any] = []
     wrong: list[str] = []
     asked: list[str] = []
+    opened: list[str] = []
 
     def open(url: str, width: int = 1600, **options: Any) -> Any:
         window = browser.new_context(viewport={"width": width, "height": 900}, **options)
@@ -60,6 +64,7 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on("request", lambda request: asked.append(request.url))
         page.add_init_script(_WATCH_SHIFTS)
+        opened.append(url)
         page.goto(url)
         page.wait_for_selector("#page:not([hidden])")
         return page
@@ -68,7 +73,19 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
     for window in windows:
         window.close()
     assert not wrong
-    assert not [address for address in asked if not address.startswith("http://127.0.0.1:")]
+    allowed = ("http://127.0.0.1:", *(url for url in opened if url.startswith("file:")))
+    assert not [address for address in asked if not address.startswith(allowed)]
 
 
 __all__ = ["nothing_left", "scenario"]
+
+
+def violations(page: Any) -> list[Any]:
+    """What axe objects to in a page as it stands."""
+    if not AXE.is_file():
+        pytest.skip(f"no axe-core in {AXE}")
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    return [
+        (each["id"], [node["html"][:120] for node in each["nodes"][:3]])
+        for each in page.evaluate("axe.run()")["violations"]
+    ]

@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.browser.conftest import violations
 from tests.live_page import MUSTER, Page, shown_by, start
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-AXE = Path(sys.prefix) / "axe/node_modules/axe-core/axe.min.js"
 LEAST_SHIFT = 0.01
 """Google calls a page good up to 0.1."""
 
@@ -165,21 +164,13 @@ def test_the_journal_can_be_filtered(finished: Path, open_page: OpenPage) -> Non
 def test_axe_finds_nothing_to_object_to(
     scheme: str, width: int, finished: Path, open_page: OpenPage
 ) -> None:
-    if not AXE.is_file():
-        pytest.skip(f"no axe-core in {AXE}")
     with shown_by("live", str(finished)) as shown:
         page = open_page(shown.url, width, color_scheme=scheme)
-        page.evaluate(AXE.read_text(encoding="utf-8"))
         for opened in ("", "#fleet .tile"):
             if opened:
                 page.locator(opened).first.click()
                 page.wait_for_selector("#device[open]")
-            found = page.evaluate("axe.run()")
-            said = [
-                (each["id"], [node["html"][:120] for node in each["nodes"][:3]])
-                for each in found["violations"]
-            ]
-            assert not said
+            assert not violations(page)
 
 
 def test_a_folder_with_a_million_events_opens_with_less_than_three_seconds_of_work(

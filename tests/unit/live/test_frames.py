@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.emulator.live.app import PAGE
 from muster.emulator.live.frames import PageReader, Publication, difference
+from muster.emulator.live.page_files import PAGE
 from muster.emulator.live.series import Cursor, Series
 
 

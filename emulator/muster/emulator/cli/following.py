@@ -78,13 +78,20 @@ def revoke(folder: Path, device: str) -> None:
 
 @click.command()
 @RUN
+@click.option(
+    "--figures",
+    "kind",
+    type=click.Choice(["png", "svg", "pdf"]),
+    default="png",
+    help="Write the figures as svg or pdf, too, for papers.",
+)
 @failures_as_status
-def report(folder: Path) -> None:
+def report(folder: Path, kind: str) -> None:
     """Write the figures and report.html of FOLDER (default runs/latest) again."""
     from muster.emulator.results.report import write_report
     from muster.emulator.runs.run_folder import run_folder
 
     run = run_folder(folder)
     with refusal_of(f"the report of {shown(run)} cannot be written", "make the folder writable"):
-        page = write_report(run)
+        page = write_report(run, kind)
     click.echo(shown(page))

@@ -8,7 +8,6 @@ refused, so that a web site that a person visits cannot use the person's browser
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import get_args
 
 import orjson
@@ -25,9 +24,9 @@ from muster.emulator.live.device_life import device_life
 from muster.emulator.live.follower import LOOK_S, Follower
 from muster.emulator.live.frames import PageReader
 from muster.emulator.live.page_address import PageAddress
+from muster.emulator.live.page_files import INDEX, PAGE, live_index
 from muster.emulator.runs.run_folder import LEDGER
 
-PAGE = Path(__file__).parent / "page"
 OPERATOR = "x-muster-operator"
 
 _HEARTBEAT_S = 10.0
@@ -118,11 +117,12 @@ def live_app(
             return _refusal(str(error), 409)
 
     async def file(request: Request) -> Response:
-        name = request.path_params.get("name") or "index.html"
+        name = request.path_params.get("name") or INDEX
         if name not in _files():
             return _refusal("no such page", 404)
         path = PAGE / name
-        return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+        content = live_index() if name == INDEX else path.read_bytes()
+        return Response(content, media_type=_TYPES[path.suffix])
 
     routes = [
         Route("/events", events),

@@ -1,6 +1,7 @@
-"""The life of one device: its newest calls, from the ledger."""
+"""The lives of devices: their newest calls, from the ledger."""
 
 import sqlite3
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,39 +14,73 @@ from muster.emulator.results.ledger_file import damaged, open_ledger
 MOST_CALLS = 200
 _MOST_ROWS = 200_000
 
-_CLIENT = 'SELECT client, "group", examples, enrolled, sessions FROM clients WHERE client = ?'
+_CLIENTS = """
+SELECT client, "group", examples, enrolled, sessions FROM clients
+WHERE :client IS NULL OR client = :client ORDER BY position
+"""
 _ANSWERS = """
-SELECT round, decision, reason, state, modelled_s FROM answers
-WHERE client = ? AND round > (SELECT max(round) FROM rounds) - ? ORDER BY round
+SELECT client, round, decision, reason, state, modelled_s FROM answers
+WHERE (:client IS NULL OR client = :client)
+AND round > (SELECT max(round) FROM rounds) - :rounds ORDER BY round
 """
 _UPDATES = """
-SELECT call_round, outcome, reason, staleness, weight, train_s, transfer_s, loss, bytes_up
-FROM contributions WHERE client = ?
-AND rowid > (SELECT max(rowid) FROM contributions) - ? AND outcome <> 'duplicate' ORDER BY rowid
+SELECT client, call_round, outcome, reason, staleness, weight, train_s, transfer_s, loss, bytes_up
+FROM contributions WHERE (:client IS NULL OR client = :client)
+AND rowid > (SELECT max(rowid) FROM contributions) - :rows AND outcome <> 'duplicate'
+ORDER BY rowid
 """
 
+Life = dict[str, Any]
 
-def device_life(ledger: Path, client: str) -> dict[str, Any]:
+
+def device_life(ledger: Path, client: str) -> Life:
     """What is known of a device, and its calls of the newest `MOST_CALLS` rounds, oldest first.
 
     Raises:
         ConfigError: the run has no such device.
         LedgerError: there is no ledger that can be read.
     """
+    lives = device_lives(ledger, MOST_CALLS, client)
+    if not lives:
+        raise ConfigError(f"the run has no device {client!r:.100}")
+    return lives[client]
+
+
+def device_lives(ledger: Path, rounds: int, client: str | None = None) -> dict[str, Life]:
+    """The lives of all devices, or of one, by name, each with its calls of the newest `rounds`.
+
+    Raises:
+        LedgerError: there is no ledger that can be read.
+    """
+    values = {"client": client, "rounds": rounds, "rows": _MOST_ROWS}
     try:
         with closing(open_ledger(ledger)) as opened:
-            row = opened.execute(_CLIENT, (client,)).fetchone()
-            answers = opened.execute(_ANSWERS, (client, MOST_CALLS)).fetchall()
-            updates = opened.execute(_UPDATES, (client, _MOST_ROWS)).fetchall()
+            clients = opened.execute(_CLIENTS, values).fetchall()
+            answers = _by_client(opened.execute(_ANSWERS, values))
+            updates = _by_client(opened.execute(_UPDATES, values))
     except sqlite3.DatabaseError as error:
         raise damaged(ledger, error) from error
-    if row is None:
-        raise ConfigError(f"the run has no device {client!r:.100}")
     names = ("client", "group", "examples", "enrolled", "sessions")
-    return {**dict(zip(names, row, strict=True)), "calls": _calls(answers, updates)}
+    return {
+        row[0]: {
+            **dict(zip(names, row, strict=True)),
+            "calls": _calls(answers.get(row[0], []), updates.get(row[0], []), rounds),
+        }
+        for row in clients
+    }
 
 
-def _calls(answers: list[Any], updates: list[Any]) -> list[dict[str, Any]]:
+def _by_client(rows: Iterable[Sequence[Any]]) -> dict[str, list[Sequence[Any]]]:
+    """The rest of the rows by their first column."""
+    found: dict[str, list[Sequence[Any]]] = {}
+    for client, *rest in rows:
+        found.setdefault(client, []).append(rest)
+    return found
+
+
+def _calls(
+    answers: list[Sequence[Any]], updates: list[Sequence[Any]], most: int
+) -> list[dict[str, Any]]:
     calls: dict[int, dict[str, Any]] = {}
     for round, decision, reason, state, modelled_s in answers:
         known: dict[str, Any] = orjson.loads(state) if state else {}
@@ -71,4 +106,4 @@ def _calls(answers: list[Any], updates: list[Any]) -> list[dict[str, Any]]:
             fate=outcome, reason=reason, staleness=staleness, weight=weight, train_s=train_s,
             transfer_s=transfer_s, loss=loss, bytes_up=up,
         )  # fmt: skip
-    return [calls[round] for round in sorted(calls)][-MOST_CALLS:]
+    return [calls[round] for round in sorted(calls)][-most:]

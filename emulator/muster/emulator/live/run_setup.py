@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from muster.common.config import parse_toml
+from muster.common.errors import ConfigError
+from muster.common.files import os_reason
 from muster.emulator.fleet.population import names_of
 from muster.emulator.launch import COMPOSE
 from muster.emulator.runs.run_folder import SCENARIO
@@ -54,7 +56,12 @@ def run_setup(folder: Path) -> RunSetup:
         ConfigError: it cannot be read.
     """
     path = folder / SCENARIO
-    scenario = parse_toml(path.read_text(encoding="utf-8"), str(path))
+    try:
+        scenario = parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {os_reason(error)}") from error
+    if not scenario.get("groups"):
+        raise ConfigError(f"{path} has no groups")
     groups: list[GroupSetup] = []
     for table in scenario["groups"]:
         first = groups[-1].first + groups[-1].count if groups else 0

@@ -15,6 +15,13 @@ export function resizeCharts() {
   for (const { chart, box, height } of drawn.values()) chart.setSize({ width: box.clientWidth, height: height() });
 }
 
+const PRINT_WIDTH = 640;
+
+// Gives every chart a width that fits on paper.
+export function printCharts() {
+  for (const { chart, height } of drawn.values()) chart.setSize({ width: PRINT_WIDTH, height: height() });
+}
+
 function line(name, label, show, more = {}) {
   return { label, stroke: () => colour(name), width: 2, spanGaps: true, points: { show: (plot) => plot.data[0].length < 3 }, value: (_, value) => show(value), ...more };
 }

@@ -5,13 +5,7 @@ import { number, percent, seconds } from "./format.js";
 
 const COLOURS = { folded: "arrived", declined: "declined", absent: "away", "no update": "other" };
 
-export async function openDevice(name, notice) {
-  const reply = await fetch(`devices/${encodeURIComponent(name)}`).catch(() => null);
-  if (!reply?.ok) {
-    notice(reply ? await reply.text() : "The page's program does not answer.");
-    return;
-  }
-  const life = await reply.json();
+export function showDevice(life) {
   const dialog = $("device");
   const folded = life.calls.filter((call) => call.fate === "folded").length;
   dialog.replaceChildren(

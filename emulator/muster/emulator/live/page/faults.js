@@ -19,7 +19,7 @@ export function drawFaults(model, heal) {
     el("td", {}, el("b", {}, fault.fault), el("br"), el("small", {}, [fault.do, times(fault)].filter(Boolean).join(", "))),
     el("td", {}, targets(fault)),
     el("td", {}, steps(fault), fault.seen ? el("small", {}, fault.seen) : null),
-    el("td", { class: "n" }, fault.acting && setup.has_supervisor && run.state === "running"
+    el("td", { class: "n" }, fault.acting && heal && setup.has_supervisor && run.state === "running"
       ? el("button", { type: "button", onclick: () => heal(fault.fault) }, "Heal…") : null)));
   box.replaceChildren(el("table", {},
     el("thead", {}, el("tr", {}, ...["Fault", "Targets", "State", ""].map((title) => el("th", { scope: "col" }, title || el("span", { class: "skip" }, "Action"))))),

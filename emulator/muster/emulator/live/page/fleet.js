@@ -27,6 +27,7 @@ export function startFleet(setup, open) {
     const name = new FormData(event.target).get("client").trim();
     if (name) open(name);
   });
+  $("find").hidden = !open;
   $("marks").hidden = total > MANY_TILES;
   $("fleet").replaceChildren(...setup.groups.map((group) => {
     const title = el("div", { class: "group-title" }, el("h3", {}, group.name), el("span"));
@@ -53,7 +54,8 @@ function density(group, open) {
   const rows = Math.ceil(group.count / ON_COLUMNS);
   const canvas = el("canvas", { class: "density", role: "img", width: ON_COLUMNS, height: rows });
   canvas.style.aspectRatio = `${ON_COLUMNS} / ${rows}`;
-  canvas.addEventListener("click", (event) => {
+  canvas.classList.toggle("selectable", Boolean(open));
+  if (open) canvas.addEventListener("click", (event) => {
     const box = canvas.getBoundingClientRect();
     const column = Math.floor((event.clientX - box.left) / box.width * ON_COLUMNS);
     const place = Math.floor((event.clientY - box.top) / box.height * rows) * ON_COLUMNS + column;
@@ -98,8 +100,9 @@ function updateTile(tile, group, place, columns) {
   tile.setAttribute("aria-label", tile.title);
   say(tile.querySelector(".glyph"), glyph);
   if (size) return;
-  say(tile.querySelector(".mark"), stale ? staleness : power === "c" ? "ϟ" : "");
-  say(tile.querySelector(".net"), network === "c" ? "m" : "");
+  // Not as text, which the label of the button would have to repeat.
+  tile.querySelector(".mark").dataset.shown = stale ? staleness : power === "c" ? "ϟ" : "";
+  tile.querySelector(".net").dataset.shown = network === "c" ? "m" : "";
   const meter = tile.querySelector(".battery");
   meter.hidden = battery === " ";
   if (battery !== " ") meter.firstElementChild.style.transform = `scaleX(${(Number(battery) + 0.5) / 10})`;

@@ -1,5 +1,5 @@
-// The page of a run. Its data come as frames from the page's program; a page whose data are inside
-// the file (an element #run-data with a first frame) shows the same without a program.
+// The page of a run, wherever its data come from: live.js gets them from the page's program, and
+// report.js from inside the file.
 
 import { applyFrame, emptyModel } from "./model.js";
 import { $, el, fill, say } from "./dom.js";
@@ -9,15 +9,20 @@ import { drawGroups, startGroups } from "./groups.js";
 import { drawLinks, drawQuality, drawWeights, resizeCharts, restyle } from "./charts.js";
 import { drawFaults } from "./faults.js";
 import { drawJournal, startJournal } from "./journal.js";
-import { openDevice } from "./device.js";
-import { ask } from "./operator.js";
 
-const model = emptyModel();
+export const model = emptyModel();
+let abilities = {};
 let started = false;
 let waiting = false;
 let noticeEnds = 0;
 
-function notice(text, lasts_s = 8) {
+// What the page can do besides showing: `openDevice(name)`, `heal(fault)`, and `drawActions()`. Each
+// may be missing; then the page does not offer it.
+export function beginPage(given) {
+  abilities = given;
+}
+
+export function notice(text, lasts_s = 8) {
   $("notice").textContent = text;
   $("notice").hidden = !text;
   clearTimeout(noticeEnds);
@@ -27,16 +32,12 @@ function notice(text, lasts_s = 8) {
 function start() {
   const { setup } = model.sections;
   started = true;
-  $("loading").hidden = true;
+  $("loading")?.remove();
   $("page").hidden = false;
   document.title = `${setup.name} – muster`;
-  startFleet(setup, (name) => openDevice(name, notice));
+  startFleet(setup, abilities.openDevice);
   startGroups();
   startJournal(() => drawJournal(model));
-  for (const button of document.querySelectorAll("[data-action]")) {
-    button.addEventListener("click", () => ask(button.dataset.action, model, notice));
-  }
-  if (!setup.has_supervisor) document.querySelectorAll("[data-action]:not([data-action=stop])").forEach((button) => { button.hidden = true; });
   addEventListener("resize", resizeCharts);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { restyle(); drawFleet(model); });
 }
@@ -50,8 +51,9 @@ function draw() {
   drawLinks(model);
   drawQuality(model);
   drawWeights(model);
-  drawFaults(model, (name) => ask("heal", model, notice, { name }));
+  drawFaults(model, abilities.heal);
   drawJournal(model);
+  abilities.drawActions?.();
 }
 
 function drawHeader() {
@@ -68,7 +70,7 @@ function drawHeader() {
     ["loss", number(run.loss), ""],
     ["accuracy", percent(run.accuracy), ""],
     [run.state === "running" ? "devices connected" : "devices", number(run.state === "running" ? run.present : run.population), run.state === "running" ? `of ${number(run.population)}` : ""],
-    ["updates counted", number(run.folded), run.called ? `of ${number(run.called)}` : ""],
+    ["updates, newest round", number(run.folded), run.called ? `of ${number(run.called)}` : ""],
     [setup.clock === "rounds" ? "scenario time (modelled)" : "scenario time", seconds(run.scenario_s), ""],
     ["time in rounds", seconds(run.seconds), ""],
     ["up", bytes(run.bytes_up), ""],
@@ -81,39 +83,13 @@ function drawHeader() {
     say(box.children[1].children[0], value);
     say(box.children[1].children[1], more);
   });
-  for (const button of document.querySelectorAll("[data-action]")) button.disabled = run.state !== "running";
   const newest = model.lines.at(-1);
   say($("updated"), newest ? `Newest event: ${clockTime(newest.at)}.` : "");
 }
 
-function take(frame) {
+export function take(frame) {
   applyFrame(model, frame);
   if (!model.sections.run || waiting) return;
   waiting = true;
   requestAnimationFrame(draw);
 }
-
-function follow() {
-  const source = new EventSource("events");
-  let ended = false;
-  source.addEventListener("open", () => {
-    Object.assign(model, emptyModel());
-    notice("");
-  });
-  source.addEventListener("message", (event) => take(JSON.parse(event.data)));
-  source.addEventListener("bye", () => {
-    ended = true;
-    source.close();
-    notice("The page's program has ended. `muster live` opens the run again.", 0);
-  });
-  source.addEventListener("error", () => {
-    if (ended) return;
-    notice(source.readyState === EventSource.CLOSED
-      ? "The page's program refuses this page: too many are open, or the address is of an earlier start."
-      : "The page's program does not answer. The run is not affected; trying again…", 0);
-  });
-}
-
-const inside = $("run-data");
-if (inside) take(JSON.parse(inside.textContent));
-else follow();

@@ -1,4 +1,5 @@
-"""Writes figures/*.png and report.html: one page that opens from disk, without a network.
+"""Writes the figures and report.html: one page that opens from disk, without a network. Its upper
+part is the live page with its data inside the file, and below are the sections.
 
 It reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl. A report can therefore
 be written again later or on another machine, and also for a run that is going on or was killed.
@@ -7,13 +8,18 @@ be written again later or on another machine, and also for a run that is going o
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
+from muster.emulator.live.page_files import INDEX, inlined, json_inside, templates
+from muster.emulator.live.run_data import run_data
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.faults import shade, shaded_rounds
 from muster.emulator.results.report.figures import FIGURES
@@ -23,18 +29,18 @@ from muster.emulator.results.report.sections import SECTIONS
 from muster.emulator.results.summary import clean, outline, read_summary
 
 REPORT = "report.html"
+FIGURE_KINDS = ("png", "svg", "pdf")
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,  # names and reasons in a ledger come from peers
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_HERE = Path(__file__).parent
+_TEMPLATES = templates(_HERE)
 
 
-def write_report(run_folder: Path) -> Path:
+def write_report(run_folder: Path, kind: str = "png") -> Path:
     """Write the report of a run into its folder and return the page's path.
+
+    Args:
+        kind: one of `FIGURE_KINDS`. The page shows PNG; figures of another kind are written beside
+            them, for papers.
 
     Raises:
         LedgerError: the folder has no ledger that can be read.
@@ -45,26 +51,60 @@ def write_report(run_folder: Path) -> Path:
         sections = [section for make in SECTIONS if (section := make(account, summary))]
         names = [section.figure for section in sections if section.figure]
         spans = shaded_rounds(account)
-        figures = {name: _draw(account, name, spans) for name in names}
+        figures = {name: _draw(account, name, spans, kind) for name in names}
     for name in FIGURES.keys() - figures.keys():  # of an earlier report, which had more to show
-        _figure_path(run_folder, name).unlink(missing_ok=True)
+        for each in FIGURE_KINDS:
+            _figure_path(run_folder, name, each).unlink(missing_ok=True)
     path = run_folder / REPORT
-    write_page(path, summary["name"], summary["status"], sections, figures)
+    _write_report_page(path, summary, sections, figures)
     return path
 
 
-def _draw(account: Account, name: str, spans: Sequence[tuple[int, int]]) -> dict[str, str]:
+def _write_report_page(
+    path: Path,
+    summary: Mapping[str, Any],
+    sections: Sequence[ReportSection],
+    figures: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Write the live page of the run with its data inside, and below it the sections."""
+    status, data, why_not = clean(summary["status"]), None, ""
+    try:
+        data = json_inside(run_data(path.parent, status))
+    except ConfigError as error:  # the folder has no scenario, or one of an early version
+        why_not = clean(error)
+    page = _TEMPLATES.get_template(INDEX).render(
+        live=False,
+        title=clean(summary["name"]),
+        status=status,
+        inlined=inlined(_style()),
+        data=data,
+        why_not=why_not,
+        sections=[replace(sections[0], title="The whole run"), *sections[1:]],
+        figures=figures,
+    )
+    write_atomic(path, page.encode())
+
+
+def _style() -> str:
+    return (_HERE / "sections.css").read_text(encoding="utf-8")
+
+
+def _draw(
+    account: Account, name: str, spans: Sequence[tuple[int, int]], kind: str
+) -> dict[str, str]:
     """Write a figure, with shades on intervals of rounds; return what the page needs to show it."""
     with noting_names() as shortened:
         figure = FIGURES[name](account)
         shade(figure, spans)
         drawn = save_figure(_figure_path(account.folder, name), figure)
+        if kind != "png":
+            _save_lines(_figure_path(account.folder, name, kind), figure, kind)
     full = [f"{clean(label)} is {clean(whole)}" for label, whole in sorted(shortened.items())]
     return drawn | {"names": "; ".join(full)}
 
 
-def _figure_path(run_folder: Path, name: str) -> Path:
-    return run_folder / "figures" / f"{name}.png"
+def _figure_path(run_folder: Path, name: str, kind: str = "png") -> Path:
+    return run_folder / "figures" / f"{name}.{kind}"
 
 
 def write_page(
@@ -74,14 +114,18 @@ def write_page(
     sections: Sequence[ReportSection],
     figures: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Write a page of `sections`.
+    """Write a page that has only sections, such as that of a study.
 
     Args:
         status: status of the run or study; it colours the fact called "status".
         figures: name of each figure to what `save_figure` returned for it.
     """
     page = _TEMPLATES.get_template("page.html").render(
-        title=title, status=status, sections=sections, figures=figures
+        title=title,
+        status=status,
+        style=Markup(_style()),
+        sections=sections,
+        figures=figures,
     )
     write_atomic(path, page.encode())
 
@@ -112,3 +156,11 @@ def save_figure(path: Path, figure: Figure) -> dict[str, str]:
         "findings": ". ".join(findings).replace("\n", " "),
         "names": "",
     }
+
+
+def _save_lines(path: Path, figure: Figure, kind: str) -> None:
+    """Write the figure as lines and text; the same figure gives the same bytes."""
+    file, date = io.BytesIO(), "Date" if kind == "svg" else "CreationDate"
+    with rc_context({"svg.hashsalt": "muster"}):
+        figure.savefig(file, format=kind, metadata={date: None})
+    write_atomic(path, file.getvalue())
