@@ -41,13 +41,14 @@ def test_a_digest_counts_calls_reasons_and_weights() -> None:
     ]
     updates = [
         DeviceUpdate(1, "a-0000", 0, 3.0, "folded", None, None),
+        DeviceUpdate(1, "a-0002", 0, None, "dropped", None, None, "drop-out"),
         DeviceUpdate(1, "b-0000", 4, 1.0, "folded", None, None),
     ]
     group_of = {client: client[0] for client in ("a-0000", "a-0001", "a-0002", "b-0000", "b-0001")}
     found = digest_of(1, 0.0, answers, updates, {}, {}, group_of).groups
     a, b = found["a"], found["b"]
     assert (a.called, a.accepted, a.folded, a.modelled_s) == (3, 2, 1, 5.0)
-    assert a.reasons == {"battery": 1, "drop-out": 1}
+    assert (a.reasons, a.uncounted) == ({"battery": 1}, {"drop-out": 1})
     assert (b.called, b.reasons, b.staleness) == (1, {"absent": 1}, {4: 1})
     assert (a.weight_share, b.weight_share) == (0.75, 0.25)
 

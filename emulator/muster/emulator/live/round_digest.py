@@ -39,6 +39,7 @@ class DeviceUpdate(NamedTuple):
     outcome: str
     train_s: float | None
     transfer_s: float | None
+    reason: str | None = None
 
 
 @dataclass(slots=True)
@@ -64,8 +65,8 @@ class GroupDigest:
     """A group in one round, or in several that were added up.
 
     Attributes:
-        reasons: why devices did not take part, with the number of devices.
-        uncounted: updates that arrived and do not count, by outcome.
+        reasons: why devices declined or were absent, with the number of devices.
+        uncounted: updates that do not count, also those that devices gave up, by the reason.
         weight_share: of the weight of all updates that counted.
         staleness: the number of updates that counted, by staleness.
         modelled_s: the longest modelled duration of an accepted call; None without a model.
@@ -122,7 +123,7 @@ def digest_of(
                 found.staleness[update.staleness] += 1
                 found.weight_share += (update.weight or 0.0) / total if total > 0 else 0.0
             else:
-                found.uncounted[update.outcome] += 1
+                found.uncounted[update.reason or update.outcome] += 1
     of_client = {update.client: update for update in updates}
     for group, (client, at) in last_arrivals.items():
         if (last := of_client.get(client)) is not None:
@@ -137,7 +138,7 @@ def digest_of(
 def _answer(group: GroupDigest, answer: DeviceAnswer) -> None:
     group.called += answer.decision != "absent"
     group.accepted += answer.decision in ("accept", "abort")
-    if answer.decision != "accept":
+    if answer.decision not in ("accept", "abort"):  # what was given up has a row of its own
         group.reasons[answer.reason or answer.decision] += 1
     if answer.modelled_s is not None and math.isfinite(answer.modelled_s):
         group.modelled_s = max(group.modelled_s or 0.0, answer.modelled_s)

@@ -102,7 +102,7 @@ export function drawWeights(model) {
   }, [0, 2, 4, 8].map((column) => rows.map((row) => row[column])), inBox(box));
   const last = rows.at(-1);
   say($("weights-text"), last && last[8] !== null
-    ? `Round ${number(last[0])}: ${plural(last[4], "update")} counted, which average noise like ${number(last[8], 3)} updates of equal weight; the largest weighs ${percent(last[9])}. ${staleness(model)}`
+    ? `Round ${number(last[0])}: ${plural(last[4], "update")} counted, with an effective size of ${number(last[8], 3)} (so many updates of equal weight average noise as well); the largest weighs ${percent(last[9])}. ${staleness(model)}`
     : "No update has counted yet.");
 }
 
@@ -124,7 +124,7 @@ export function drawLinks(model) {
   $("journal-card").classList.toggle("full", !names.length);
   if (!names.length) return;
   if (!$("links").children.length) {
-    key($("links-key"), [["transfer", "up"], ["arrived", "down"], ["uncounted", "capacity of the shared link (dashed)"]]);
+    key($("links-key"), [["transfer", "up"], ["arrived", "down"], ["uncounted", "capacity up of the shared link (dashed)"]]);
     $("links").replaceChildren(...names.map((name, place) => el("div", { class: "bar-row" },
       el("div", { class: "head" }, el("h3", {}, name), el("span", {}, "no traffic yet")), el("div", { id: `link-${place}` }))));
     for (let place = 0; place < names.length; place += 1) $(`link-${place}`).style.height = `${LINK_HEIGHT}px`;

@@ -8,7 +8,7 @@ const MOST_TILES = 400;
 const MANY_TILES = 120;
 const STATES = {
   w: ["working", "works on a call", "●"],
-  u: ["arrived", "update counted or arrived", "✓"],
+  u: ["arrived", "update arrived, or counted in the last round", "✓"],
   d: ["declined", "declined", "–"],
   x: ["uncounted", "late, gave up or refused", "✕"],
   i: ["idle", "connected, nothing to do", ""],

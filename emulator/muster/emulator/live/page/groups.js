@@ -6,7 +6,7 @@ import { number, percent, plural, seconds } from "./format.js";
 const PARTS = [
   ["train", "training", "train_s"],
   ["transfer", "transfer", "transfer_s"],
-  ["wait", "waiting for its turn", "wait_s"],
+  ["wait", "waiting for a turn to transfer", "wait_s"],
 ];
 
 export function startGroups() {
@@ -34,7 +34,7 @@ function participation(group) {
   const uncounted = sum(group.uncounted);
   const of = Math.max(group.called, group.folded + uncounted, 1);
   const reasons = { ...group.uncounted };
-  for (const [reason, count] of Object.entries(group.reasons)) reasons[reason] ??= count;
+  for (const [reason, count] of Object.entries(group.reasons)) reasons[reason] = (reasons[reason] ?? 0) + count;
   const why = Object.entries(reasons).sort((a, b) => b[1] - a[1]).map(([reason, count]) => `${number(count)} ${reason}`);
   return {
     name: group.name,
@@ -52,7 +52,7 @@ function waits(group, longest, model) {
   const known = PARTS.map(([name, , field]) => [last[field] / longest, name]);
   const rest = last.after_s - PARTS.reduce((total, [, , field]) => total + last[field], 0);
   const modelled = group.modelled_s === null || setup.clock !== "rounds" ? []
-    : [`in the model ${seconds(group.modelled_s)}${setup.deadline_s ? `, deadline ${seconds(setup.deadline_s)}` : ""}`];
+    : [`modelled ${seconds(group.modelled_s)}${setup.deadline_s ? `, modelled deadline ${seconds(setup.deadline_s)}` : ""}`];
   return {
     name: group.name,
     number: `last update after ${seconds(last.after_s)}`,
@@ -69,7 +69,7 @@ function shares(group) {
     mark: group.device_share,
     why: [`${percent(group.device_share)} of the devices`,
       group.accuracy === null ? "" : `accuracy ${percent(group.accuracy)}`,
-      group.weight_share > 0 ? `weight ${number(group.weight_share / group.device_share, 2)} × that` : "",
+      group.weight_share > 0 ? `${number(group.weight_share / group.device_share, 2)} × its share of the devices` : "",
     ].filter(Boolean).join(" · "),
   };
 }
@@ -112,7 +112,7 @@ function openRound(run, groups) {
   const silent = open.called - open.arrived - open.declined - open.gave_up;
   if (silent <= 0) return "";
   const who = groups.filter((group) => group.working).map((group) => `${number(group.working)} of ${group.name}`);
-  return `Round ${open.number} is open: ${number(open.arrived)} of ${number(open.called)} updates are here, ${plural(silent, "device")} ${silent === 1 ? "has" : "have"} not had the last word${who.length ? ` (at work: ${who.join(", ")})` : ""}.`;
+  return `Round ${open.number} is open: ${number(open.arrived)} of ${number(open.called)} updates have arrived, and the answers of ${plural(silent, "device")} are missing${who.length ? ` (at work: ${who.join(", ")})` : ""}.`;
 }
 
 function fullness(link) {
