@@ -14,7 +14,9 @@ from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
+
+    from muster.emulator.chaos.peer import Peer
 
     Upload = grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]
     Download = grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]
