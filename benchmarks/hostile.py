@@ -18,9 +18,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from muster.emulator.chaos.hostile_peers import HostileDevice
 
 HERE = Path(__file__).parent
 PARAMETERS = 10_000
@@ -30,14 +35,23 @@ PHASES = ("before", "beside", "after")
 
 
 class Attack:
-    """Hostile connections from a thread, from `begin` to `end`."""
+    """Hostile connections and devices from a thread, from `begin` to `end`.
 
-    def __init__(self, host: str, port: int, number: int) -> None:
+    Attributes:
+        open: the number of hostile connections.
+        closed: how many connections the server has closed, by kind.
+    """
+
+    def __init__(
+        self, host: str, port: int, number: int, devices: Sequence["HostileDevice"] = ()
+    ) -> None:
         self._address = host, port
         self._number = number
+        self._devices = devices
         self._ending = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._attack()))
-        self.open = self.closed = 0
+        self.open = 0
+        self.closed: Counter[str] = Counter()
 
     def begin(self) -> None:
         self._thread.start()
@@ -50,11 +64,16 @@ class Attack:
         from muster.emulator.chaos.hostile_connections import HostileConnections
 
         peers = HostileConnections(*self._address)
+        self.closed = peers.closed
         await peers.open(self._number)
+        playing = [asyncio.create_task(device.play()) for device in self._devices]
         while not self._ending.is_set():
             await peers.annoy()
-            self.open, self.closed = len(peers), peers.closed
+            self.open = len(peers)
             await asyncio.sleep(EVERY_S)
+        for each in playing:
+            each.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
         await peers.close()
 
 
@@ -122,7 +141,7 @@ class Measurement:
             "server MiB": pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
             "server files": len(os.listdir(f"/proc/{self._pid}/fd")),
             "hostile connections": self._attack.open if self._phase == 1 else 0,
-            "closed by the server": self._attack.closed if self._phase == 1 else 0,
+            "closed by the server": self._attack.closed.total() if self._phase == 1 else 0,
         }
 
 

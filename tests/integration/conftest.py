@@ -18,10 +18,10 @@ from tests.scripted_strategy import ScriptedStrategy
 from muster.common.clock import Clock, WallClock
 from muster.common.credentials import Credentials, CredentialsSource, GivenCredentials
 from muster.common.events import Event
-from muster.common.exchange import Fingerprint
 from muster.common.masks import UnitAxis, UnitLayer
-from muster.common.tensors import Schema, schema_of
+from muster.common.tensors import schema_of
 from muster.common.testing import made_credentials
+from muster.emulator.chaos.peer import Peer, enroll_request, open_channel
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.config import (
@@ -45,9 +45,8 @@ from muster.server.strategy.history import StrategyHistory
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
-from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
-from muster.wire.bodies import checksum
-from muster.wire.channels import client_options, server_options
+from muster.wire import TOKEN
+from muster.wire.channels import server_options
 from muster.wire.transport import GrpcTransport
 
 
@@ -61,7 +60,6 @@ FLEET, OPERATOR = made_credentials("device/all"), made_credentials("operator", b
 """The devices of a world share their credentials, in whatever process they are."""
 
 OPERATOR_METADATA = ((TOKEN, OPERATOR.shown),)
-FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
 
 
 @dataclass
@@ -79,7 +77,7 @@ class World:
 
     def channel(self) -> grpc.aio.Channel:
         """A new connection to the server, which is closed with the world."""
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=client_options())
+        channel = open_channel(f"127.0.0.1:{self.port}")
         self.channels.append(channel)
         return channel
 
@@ -91,24 +89,13 @@ class World:
 
     async def enroll(self, *clients: str, **changes: Any) -> pb.EnrollReply:
         """Enroll devices as one process."""
-        request = pb.EnrollRequest(
-            protocol_version=changes.get("protocol_version", PROTOCOL_VERSION),
-            devices=[
-                pb.Identity(client=client, examples=changes.get("examples", 10), capacity=1.0)
-                for client in clients
-            ],
-            fingerprint=FINGERPRINT,
-        )
+        request = enroll_request(clients, **changes)
         return await self.stub().Enroll(request, metadata=((TOKEN, FLEET.shown),))
 
     async def attend(self, *clients: str) -> Peer:
         """Enroll devices and open their stream. The returned peer speaks for the first of them."""
-        session = (await self.enroll(*clients)).enrolled.session
-        stub = self.stub()
-        stream = stub.Attend(metadata=((SESSION, session),))
-        peer = Peer(clients[0], session, stub, stream, self.coordinator.schema)
-        await peer.read()  # the greeting
-        return peer
+        enrolled = (await self.enroll(*clients)).enrolled
+        return await Peer.attend(clients[0], enrolled, self.stub())
 
     async def both(self) -> tuple[Peer, Peer]:
         return await self.attend("a"), await self.attend("b")
@@ -141,84 +128,6 @@ class World:
             found = rows.fetchall()
         db.close()
         return found
-
-
-@dataclass
-class Peer:
-    """The device's end of a connection, which the test controls."""
-
-    client: str
-    session: bytes
-    stub: fleet_pb2_grpc.FleetAsyncStub
-    stream: grpc.aio.StreamStreamCall[pb.DeviceMessage, pb.ServerMessage]
-    schema: Schema
-
-    @property
-    def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        return ((SESSION, self.session),)
-
-    async def read(self) -> pb.ServerMessage:
-        message = await self.stream.read()
-        assert isinstance(message, pb.ServerMessage), "the stream has ended"
-        return message
-
-    async def rest(self) -> None:
-        """Read and discard messages until the stream ends."""
-        while await self.stream.read() is not grpc.aio.EOF:
-            pass
-
-    async def called(self) -> pb.Call:
-        while not (message := await self.read()).calls:
-            pass
-        return message.calls[0]
-
-    def update(
-        self,
-        value: float = 1.0,
-        round: int = 1,
-        attempt: int = 1,
-        body: bytes | None = None,
-        **changes: Any,
-    ) -> tuple[pb.Update, bytes]:
-        """Return a valid update and its body. A different `body` or `changes` make it invalid."""
-        valid = np.full(self.schema.parameters, value, "<f4").tobytes()
-        update = pb.Update(
-            client=self.client,
-            round=round,
-            attempt=attempt,
-            examples=10,
-            checksum=checksum(valid),
-            length=len(valid),
-            loss=0.5,
-        )
-        for name, changed in changes.items():
-            setattr(update, name, changed)
-        return update, valid if body is None else body
-
-    async def send(
-        self, what: tuple[pb.Update, bytes], decision: pb.Decision.ValueType = pb.DECISION_ACCEPT
-    ) -> None:
-        """Answer a call, with a small update inline."""
-        update, body = what
-        await self.stream.write(
-            pb.DeviceMessage(
-                bodies=[body],
-                answers=[
-                    pb.Answer(
-                        client=self.client,
-                        round=update.round,
-                        attempt=update.attempt,
-                        decision=decision,
-                        update=update,
-                    )
-                ],
-            )
-        )
-
-    async def receipt(self) -> pb.Receipt:
-        while not (message := await self.read()).receipts:
-            pass
-        return message.receipts[0]
 
 
 MakeWorld = Callable[..., Awaitable[World]]

@@ -23,7 +23,9 @@ from muster.wire import CHUNK_BYTES, INLINE_BYTES, SESSION, TOKEN
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
+
+    from muster.emulator.chaos.peer import Peer
 
 LARGE = INLINE_BYTES  # parameters: four times what travels inline
 

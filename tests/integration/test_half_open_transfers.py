@@ -14,7 +14,9 @@ from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
+
+    from muster.emulator.chaos.peer import Peer
 
     Upload = grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]
     Download = grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]
@@ -148,3 +150,21 @@ async def test_a_download_counts_as_progress_only_where_it_is_new_to_its_session
         await download(a)
         progress.append(w.coordinator.receiver.progress_at)
     assert progress == [1.0, 1.0]
+
+
+async def test_uploads_that_replace_each_other_at_once_all_end_with_a_status(
+    world: MakeWorld,
+) -> None:
+    w, _ = await server_of(world)
+    a, b = await w.both()
+    await a.called()
+    await b.called()
+    header = pb.SubmitMessage(header=pb.SubmitHeader(update=a.update()[0]))
+    *replaced, newest = [a.stub.Submit(metadata=a.metadata) for _ in range(24)]
+    for call in (*replaced, newest):
+        await call.write(header)
+    await soon(newest.initial_metadata())
+    for call in replaced:
+        assert await soon(call.code()) is grpc.StatusCode.UNAVAILABLE
+    newest.cancel()
+    assert (await upload(b)).outcome == pb.OUTCOME_ACCEPTED

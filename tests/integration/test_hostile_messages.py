@@ -19,7 +19,9 @@ from muster.wire import PROTOCOL_VERSION, TOKEN
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
+
+    from muster.emulator.chaos.peer import Peer
 
 LARGE = 1 << 16
 """Parameters of a model that does not travel inline."""

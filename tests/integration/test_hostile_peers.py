@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
-import grpc
 import numpy as np
 import pytest
-from tests.integration.conftest import FLEET
+from tests.integration.conftest import FLEET, OPERATOR
 
 from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Fingerprint, Identity, Outcome, Update
 from muster.common.lines import LinkModel
-from muster.v1 import fleet_pb2 as pb
-from muster.wire import CHUNK_BYTES, TOKEN
+from muster.common.testing import made_credentials
+from muster.emulator.chaos.hostile_peers import ATTACKS, HostileDevice
+from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
 
 PARAMETERS = 2 * CHUNK_BYTES // 4
 ROUNDS = 5
-AT_ONCE = 8
-"""Calls that a hostile peer has open at the same time."""
+REFUSALS = {
+    "half-open uploads": {"open", "UNAVAILABLE"},
+    "unread downloads": {"open", "UNAVAILABLE"},
+    "body after body": {"OUTCOME_RESUME"},
+    "chunks out of order": {"OUTCOME_REFUSED"},
+    "false lengths": {"OUTCOME_REFUSED"},
+    "replays": {"OUTCOME_LATE", "OUTCOME_REFUSED"},
+    "refusals without end": {"INVALID_ARGUMENT"},
+    "impossible numbers": {"INVALID_ARGUMENT"},
+    "other names": {"OUTCOME_REFUSED"},
+    "garbage messages": {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"},
+    "large requests without a token": {"UNAUTHENTICATED"},
+    "enrollments without end": {"OK", "RESOURCE_EXHAUSTED"},
+    "too many calls": {"RESOURCE_EXHAUSTED"},
+    "compression bombs": {"RESOURCE_EXHAUSTED"},
+}
+"""How calls of each kind end; some of each kind must."""
 
 
 async def device(w: World, client: str, struck: Collection[asyncio.Event]) -> None:
@@ -53,142 +68,33 @@ async def device(w: World, client: str, struck: Collection[asyncio.Event]) -> No
     await link.close()
 
 
-# --- hostile peers -------------------------------------------------------------------------------
-
-
-async def half_open_uploads(
-    w: World, peer: Peer, call: pb.Call
-) -> list[grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]]:
-    """Send headers, and nothing after them."""
-    calls = []
-    for value in range(AT_ONCE):
-        update, _ = peer.update(value, call.round, call.attempt)
-        submit = peer.stub.Submit(metadata=peer.metadata)
-        await submit.write(pb.SubmitMessage(header=pb.SubmitHeader(update=update)))
-        calls.append(submit)
-    return calls
-
-
-async def unread_downloads(
-    w: World, peer: Peer, call: pb.Call
-) -> list[grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]]:
-    """Ask for models, and read nothing of them."""
-    request = pb.FetchRequest(version=call.base_version)
-    calls = [peer.stub.Fetch(request, metadata=peer.metadata) for _ in range(AT_ONCE)]
-    await calls[-1].initial_metadata()
-    return calls
-
-
-async def impossible_numbers(w: World, peer: Peer, call: pb.Call) -> None:
-    """Refused updates with numbers that a ledger cannot hold."""
-    await peer.send(peer.update(examples=2**63, length=2**64 - 1))
-    await peer.rest()
-
-
-async def other_names(w: World, peer: Peer, call: pb.Call) -> None:
-    """Updates, answers and observations in the name of the others."""
-    for client in "ab":
-        update, _ = peer.update(round=call.round, client=client)
-        answer = pb.Answer(
-            client=client,
-            round=update.round,
-            attempt=1,
-            decision=pb.DECISION_ACCEPT,
-            update=update,
-        )
-        seen = pb.Observation(client=client, state=pb.DeviceState(network="wifi"))
-        heartbeat = pb.Heartbeat(devices=[seen])
-        await peer.stream.write(
-            pb.DeviceMessage(bodies=[b""], answers=[answer], heartbeat=heartbeat)
-        )
-        parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
-        await peer.stub.Submit(iter(parts), metadata=peer.metadata)
-
-
-async def refusals_without_end(w: World, peer: Peer, call: pb.Call) -> None:
-    """The same refused update again and again."""
-    for _ in range(200):
-        await peer.send(peer.update(length=12))
-    await peer.rest()
-
-
-async def body_after_body(w: World, peer: Peer, call: pb.Call) -> None:
-    """Beginnings of many updates."""
-    for value in range(3 * AT_ONCE):
-        update, body = peer.update(value, call.round, call.attempt)
-        parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
-        parts.append(pb.SubmitMessage(chunk=body[:4096]))
-        await peer.stub.Submit(iter(parts), metadata=peer.metadata)
-
-
-async def garbage(w: World, peer: Peer, call: pb.Call) -> None:
-    """Messages that are none."""
-    stream = peer.stub.Attend(metadata=peer.metadata)
-    await stream.write(pb.DeviceMessage(bodies=[bytes(3)] * 100))
-    while await stream.read() is not grpc.aio.EOF:
-        pass
-
-
-async def large_requests_without_a_token(w: World, peer: Peer, call: pb.Call) -> None:
-    """Enroll calls of more than a mebibyte from nobody."""
-    request = pb.EnrollRequest(devices=[pb.Identity(client="x" * CHUNK_BYTES)])
-    enrolling = [w.stub().Enroll(request, metadata=((TOKEN, b"guess"),)) for _ in range(AT_ONCE)]
-    for each in enrolling:
-        assert await each.code() is grpc.StatusCode.UNAUTHENTICATED
-
-
-ATTACKS: dict[str, Callable[[World, Peer, pb.Call], Awaitable[object]]] = {
-    "c": half_open_uploads,
-    "d": unread_downloads,
-    "e": impossible_numbers,
-    "f": other_names,
-    "g": refusals_without_end,
-    "h": body_after_body,
-    "i": garbage,
-    "j": large_requests_without_a_token,
-}
-
-
-async def decline_all(w: World, client: str) -> None:
-    """Decline every call until the goodbye: a round in lockstep waits for all devices."""
-    peer = await w.attend(client)
-    while not (message := await peer.read()).HasField("goodbye"):
-        for call in message.calls:
-            declined = pb.Answer(client=client, round=call.round, attempt=call.attempt)
-            declined.decision = pb.DECISION_DECLINE
-            await peer.stream.write(pb.DeviceMessage(answers=[declined]))
-
-
-async def attack(w: World, client: str, struck: asyncio.Event, lockstep: bool) -> None:
-    """Attack once, and hold on to what is open then."""
-    held = None
-    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the server ended the session
-        peer = await w.attend(client)
-        held = await ATTACKS[client](w, peer, await peer.called())
-    struck.set()
-    if lockstep:
-        await decline_all(w, client)
-    await asyncio.Future()
-    del held
-
-
-async def model_of_run(world: MakeWorld, folder: Path, attackers: str, clock: str) -> bytes:
-    """The model with which a run of devices a and b ends."""
-    lockstep = clock == "rounds"
+async def model_of_run(world: MakeWorld, folder: Path, kinds: Sequence[str], clock: str) -> bytes:
+    """The model with which a run of devices a and b ends, beside a hostile device of each kind."""
     (folder / "models").mkdir(parents=True)
+    names = dict(zip(kinds, ascii_lowercase[2:], strict=False))
+    credentials = {
+        name: made_credentials(f"device/{name}", byte=ord(name)) for name in names.values()
+    }
+    clients = "ab" + "".join(names.values())
     w = await world(
         parameters=PARAMETERS,
-        clients="ab" + attackers,
+        clients=clients,
         clock=clock,
         folder=folder,
+        credentials=made_credentials("server", [FLEET, OPERATOR, *credentials.values()], clients),
         rounds=ROUNDS,
-        goal=None if lockstep else 2,
+        goal=None if clock == "rounds" else 2,
         transfers=4,
         heartbeat_s=3600,
     )
-    struck = {client: asyncio.Event() for client in attackers}
-    attacks = [asyncio.create_task(attack(w, *item, lockstep)) for item in struck.items()]
-    devices = [asyncio.create_task(device(w, client, struck.values())) for client in "ab"]
+    hostile = [
+        HostileDevice(kind, name, credentials[name].shown, w.channel, WallClock(), others="ab")
+        for kind, name in names.items()
+    ]
+    attacks = [asyncio.create_task(each.play()) for each in hostile]
+    devices = [
+        asyncio.create_task(device(w, client, [each.struck for each in hostile])) for client in "ab"
+    ]
     assert await w.finish() == ("completed", f"{ROUNDS} rounds")
     await asyncio.gather(*devices)
     for task in attacks:
@@ -196,6 +102,9 @@ async def model_of_run(world: MakeWorld, folder: Path, attackers: str, clock: st
     await asyncio.gather(*attacks, return_exceptions=True)
     folded = [client for client, outcome, _ in w.outcomes() if outcome == "folded"]
     assert sorted(folded) == sorted("ab" * ROUNDS)
+    if clock == "rounds":  # otherwise a round may close before an attack is over
+        for each in hostile:
+            assert REFUSALS[each.kind] & each.answers.keys(), (each.kind, each.answers)
     return (folder / "model.safetensors").read_bytes()
 
 
@@ -203,5 +112,5 @@ async def model_of_run(world: MakeWorld, folder: Path, attackers: str, clock: st
 async def test_a_run_beside_hostile_peers_gives_the_model_of_a_run_without(
     world: MakeWorld, tmp_path: Path, clock: str
 ) -> None:
-    alone = await model_of_run(world, tmp_path / "alone", "", clock)
-    assert await model_of_run(world, tmp_path / "beside", "".join(ATTACKS), clock) == alone
+    alone = await model_of_run(world, tmp_path / "alone", [], clock)
+    assert await model_of_run(world, tmp_path / "beside", list(ATTACKS), clock) == alone

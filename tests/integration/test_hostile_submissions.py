@@ -6,20 +6,24 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 from tests.integration.conftest import FLEET
 
+from muster.common.clock import WallClock
 from muster.common.testing import ManualClock
+from muster.emulator.chaos.hostile_peers import HostileDevice, compression_bombs
 from muster.server.rpc.limits import FAULT_S, FAULTS
 from muster.v1 import fleet_pb2 as pb
-from muster.wire import TOKEN, UPLOAD_BYTES
+from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
+
+    from muster.emulator.chaos.peer import Peer
 
 CHUNKS = 4
 LARGE = CHUNKS * UPLOAD_BYTES // 4
@@ -30,16 +34,15 @@ DUPLICATES = 100
 
 REPLAYS = 2_000
 MANY_REPLAYS = 1_000_000
-BOMB_BYTES = 64 << 20
 
 
 async def submit(peer: Peer, update: pb.Update, body: bytes, *order: int) -> pb.Receipt:
     """Upload a body whose chunks are sent in this order."""
-    parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
-    for number in order or range(CHUNKS):
-        chunk = body[number * UPLOAD_BYTES : (number + 1) * UPLOAD_BYTES]
-        parts.append(pb.SubmitMessage(chunk=chunk))
-    return await peer.stub.Submit(iter(parts), metadata=peer.metadata)
+    chunks = [
+        body[number * UPLOAD_BYTES : (number + 1) * UPLOAD_BYTES]
+        for number in order or range(CHUNKS)
+    ]
+    return await peer.upload(update, chunks)
 
 
 def distinct(peer: Peer, call: pb.Call) -> tuple[pb.Update, bytes]:
@@ -127,11 +130,9 @@ async def test_more_bytes_than_the_header_states_end_the_upload(world: MakeWorld
     w = await world(parameters=LARGE)
     a, b = await w.both()
     update, body = distinct(a, await a.called())
-    parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
     sizes = [UPLOAD_BYTES] * (CHUNKS - 1) + [UPLOAD_BYTES + 4]
-    parts += [pb.SubmitMessage(chunk=bytes(size)) for size in sizes]
     with pytest.raises(grpc.aio.AioRpcError, match="the header stated fewer") as error:
-        await a.stub.Submit(iter(parts), metadata=a.metadata)
+        await a.upload(update, [bytes(size) for size in sizes])
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     missing = await submit(a, update, body, 0)  # what is held is not lost, and nothing is doubled
     assert (missing.outcome, missing.offset) == (pb.OUTCOME_RESUME, (CHUNKS - 1) * UPLOAD_BYTES)
@@ -140,32 +141,15 @@ async def test_more_bytes_than_the_header_states_end_the_upload(world: MakeWorld
     assert (await finish(w, b))[("a", "folded")] == 1
 
 
-async def read_all(call: Any) -> None:
-    while await call.read() is not grpc.aio.EOF:
-        pass
-
-
 async def test_a_message_is_not_unpacked_beyond_the_largest_message(world: MakeWorld) -> None:
     w = await world()
     a, b = await w.both()
-    await a.called()
-    bomb = bytes(BOMB_BYTES)
-    channel = grpc.aio.insecure_channel(
-        f"127.0.0.1:{w.port}", options=[("grpc.max_send_message_length", -1)]
-    )
-    w.channels.append(channel)
-    for method, metadata in [
-        ("/muster.v1.Fleet/Submit", a.metadata),
-        ("/muster.v1.Fleet/Attend", a.metadata),
-        ("/muster.v1.Fleet/Enroll", ((TOKEN, FLEET.shown),)),
-    ]:
-        call: Any = channel.stream_stream(method)(
-            metadata=metadata, compression=grpc.Compression.Gzip
-        )
-        await call.write(bomb)
-        with pytest.raises(grpc.aio.AioRpcError, match="message larger than max") as error:
-            await read_all(call)
-        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, method
+    hostile = HostileDevice("compression bombs", "a", FLEET.shown, w.channel, WallClock())
+    answers = [call async for call in compression_bombs(hostile, a, await a.called())]
+    for call in answers:
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "message larger than max" in await call.details()
+    assert len(answers) == 3
     a = await w.attend("a")  # its stream was replaced by the bomb's
     for peer in (a, b):
         call = await peer.called()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grpc
 import numpy as np
 import pytest
-from tests.integration.conftest import FINGERPRINT
 
 from muster.client.link import ServerLink
 from muster.common.clock import WallClock
@@ -27,6 +26,7 @@ from muster.common.credentials import (
 )
 from muster.common.exchange import Answer, Decision, Fingerprint, Identity, Outcome, Update
 from muster.common.lines import LinkModel
+from muster.emulator.chaos.peer import FINGERPRINT
 from muster.emulator.credentials.authority import Authority
 from muster.emulator.credentials.issuing import Certifier, drawn_credentials
 from muster.v1 import fleet_pb2 as pb

@@ -15,7 +15,9 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.v1 import fleet_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
+
+    from muster.emulator.chaos.peer import Peer
 
 STATE = pb.DeviceState(
     battery=0.25, charging=False, idle=True, network="cellular", unmetered=False, hour=13.5

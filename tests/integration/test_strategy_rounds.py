@@ -21,9 +21,10 @@ from muster.wire.bodies import checksum
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.conftest import MakeWorld, Peer, World
+    from tests.integration.conftest import MakeWorld, World
 
     from muster.common.tensors import Vector
+    from muster.emulator.chaos.peer import Peer
 
 FLOWER = {"kind": "flower"}
 BOTH = {0: b"for a", 1: b"for b"}

@@ -63,7 +63,7 @@ class Attack:
         elif event["event"] == "round_committed" and self._peers is not None:
             self.files = max(self.files, files_of(self._pid))
             self._do(self._peers.annoy())
-            self.closed = self._peers.closed
+            self.closed = self._peers.closed.total()
 
     def _do(self, what: Coroutine[Any, Any, T]) -> T:
         done: Future[T] = asyncio.run_coroutine_threadsafe(what, self._loop)

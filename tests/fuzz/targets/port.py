@@ -11,8 +11,9 @@ import grpc
 from tests.fuzz.mutation import message_mutation
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target
-from tests.integration.conftest import FINGERPRINT, FLEET, World, make_world
+from tests.integration.conftest import FLEET, World, make_world
 
+from muster.emulator.chaos.peer import FINGERPRINT
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN

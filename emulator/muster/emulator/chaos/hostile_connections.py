@@ -1,4 +1,4 @@
-"""Connections of hostile peers without credentials, for tests and `benchmarks/hostile.py`.
+"""Connections of hostile peers without credentials, for tests and benchmarks.
 
 No client of gRPC would write what they write, so they speak HTTP/2 by themselves (RFC 9113). Most
 write something once and then hold their connection open. `HostileConnections.annoy` lets all of
@@ -6,6 +6,7 @@ them go one step further, and replaces those that the server has closed.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import cycle
@@ -107,7 +108,7 @@ class HostileConnections:
     """Hostile connections to a port.
 
     Attributes:
-        closed: the number of connections that the server has closed.
+        closed: how many connections the server has closed, by kind.
     """
 
     def __init__(self, host: str, port: int, seed: int = 0) -> None:
@@ -115,7 +116,7 @@ class HostileConnections:
         self._random = Random(seed)
         self._open: list[_Connection] = []
         self._trickle: Iterator[int] = cycle(PREFACE)
-        self.closed = 0
+        self.closed: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """The number of connections that are open."""
@@ -141,8 +142,9 @@ class HostileConnections:
         self._open = [each for each in self._open if not each.draining.done()]
         for each in ended:
             each.writer.close()
-        self.closed += len(ended)
-        return [each.kind for each in ended]
+        kinds = [each.kind for each in ended]
+        self.closed.update(kinds)
+        return kinds
 
     async def annoy(self) -> None:
         """Let slow peers write one more byte, and replace the connections that were closed."""

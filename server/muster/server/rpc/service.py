@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -73,6 +73,23 @@ async def errors_as_status(
     except MusterError as error:
         log.exception("a call failed in a way nobody planned")
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+
+
+@asynccontextmanager
+async def unbroken() -> AsyncIterator[Callable[[Awaitable[None]], Awaitable[None]]]:
+    """Yield a function that awaits an operation of gRPC. If the operation is interrupted, the
+    context ends when the operation has: gRPC cannot end a call with a status while another
+    operation is under way."""
+    begun: list[asyncio.Future[None]] = []
+
+    def whole(operation: Awaitable[None]) -> Awaitable[None]:
+        begun.append(asyncio.ensure_future(operation))
+        return asyncio.shield(begun[-1])
+
+    try:
+        yield whole
+    finally:
+        await asyncio.gather(*begun, return_exceptions=True)
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
@@ -270,7 +287,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> Receipt:
         clock, receiver = self._clock, self._coordinator.receiver
         asked_at = clock.now()
-        async with AsyncExitStack() as stack:
+        async with unbroken() as whole, AsyncExitStack() as stack:
             left = max(0, update.length - offset)
             turn = await stack.enter_async_context(self._transfers.turn(pack, left))
             if known := receiver.judge(pack, update):  # decided while it waited for its turn
@@ -283,7 +300,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             # The transfer begins before the device may send: if the run ended in between, chunks
             # would be counted nowhere.
             with receiver.sending(upload) as transfer:
-                await context.send_initial_metadata(())  # it is the device's turn
+                await whole(context.send_initial_metadata(()))  # it is the device's turn
                 sender = upload.senders
 
                 async def keep(chunk: bytes) -> None:
