@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from muster.common.clock import Clock
 from muster.common.errors import MusterError
-from muster.emulator.live.actions import Action, act
 from muster.emulator.live.device_life import device_life
 from muster.emulator.live.follower import LOOK_S, Follower
 from muster.emulator.live.frames import PageReader
@@ -97,6 +96,9 @@ def live_app(
         return _json(found)
 
     async def action(request: Request) -> Response:
+        # Imported when first needed: a page that is only watched starts half a second earlier.
+        from muster.emulator.live.actions import Action, act
+
         name: Action = request.path_params["action"]
         if name not in get_args(Action):
             return _refusal(f"no action {name!r:.40}", 404)

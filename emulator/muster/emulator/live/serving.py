@@ -9,6 +9,7 @@ from pathlib import Path
 import uvicorn
 
 from muster.common.clock import Clock
+from muster.common.processes import rarely_collect
 from muster.emulator.live.app import live_app
 from muster.emulator.live.follower import Follower
 from muster.emulator.live.page_address import PageAddress
@@ -22,6 +23,7 @@ def serve(folder: Path, listening: socket.socket, address: PageAddress, clock: C
     Raises:
         ConfigError: the folder's scenario cannot be read.
     """
+    rarely_collect()
     follower = Follower(folder, clock)
     stopped = threading.Event()
     server: uvicorn.Server | None = None
