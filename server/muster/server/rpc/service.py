@@ -88,8 +88,9 @@ async def unbroken() -> AsyncIterator[Callable[[Awaitable[None]], Awaitable[None
 
     try:
         yield whole
-    finally:
+    except (Exception, asyncio.CancelledError):  # but not if the event loop has ended
         await asyncio.gather(*begun, return_exceptions=True)
+        raise
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
