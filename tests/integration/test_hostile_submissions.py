@@ -81,8 +81,8 @@ async def test_of_one_submission_that_is_sent_again_and_again_one_is_accepted(
             answers[pb.Outcome.Name(receipt.outcome)] += 1
         except grpc.aio.AioRpcError as error:
             answers[error.code().name] += 1
-    # The sender is in this process too, and gRPC's client keeps some 100 bytes of each of these calls
-    # for good. A server in a process of its own keeps nothing.
+    # The sender is in this process too, and gRPC's client keeps some 100 bytes of each of these
+    # calls for good. A server in a process of its own keeps nothing.
     assert resident_bytes() - before < (64 << 20) + 160 * replays
     assert answers == {
         "OUTCOME_ACCEPTED": DUPLICATES,
