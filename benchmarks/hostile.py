@@ -24,6 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from processes import resident_mib
+
 if TYPE_CHECKING:
     from muster.emulator.chaos.hostile_peers import HostileDevice
 
@@ -132,13 +134,12 @@ class Measurement:
     def _measures(self) -> dict[str, float]:
         assert self._attack is not None
         times = [1e3 * (after - before) for before, after in pairwise(self._committed)]
-        pages = int(Path(f"/proc/{self._pid}/statm").read_text().split()[1])
         cuts = statistics.quantiles(times, n=100)
         return {
             "rounds": len(times),
             "round ms, median": cuts[49],
             "round ms, 99 of 100 below": cuts[98],
-            "server MiB": pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+            "server MiB": resident_mib(self._pid),
             "server files": len(os.listdir(f"/proc/{self._pid}/fd")),
             "hostile connections": self._attack.open if self._phase == 1 else 0,
             "closed by the server": self._attack.closed.total() if self._phase == 1 else 0,

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from hostile import Attack
+from processes import resident_mib
 
 from muster.common.clock import WallClock
 from muster.common.config import validate
@@ -179,7 +180,6 @@ class Siege:
 
 def measures_of(server: int, folder: Path) -> dict[str, float]:
     """The server's memory and open files, and what the files of uploads take."""
-    pages = int(Path(f"/proc/{server}/statm").read_text().split()[1])
     descriptors = list(Path(f"/proc/{server}/fd").iterdir())
     models, uploads = str((folder / "models").resolve()), []
     for each in descriptors:
@@ -187,7 +187,7 @@ def measures_of(server: int, folder: Path) -> dict[str, float]:
             if os.readlink(each).startswith(models) and (stat := each.stat()).st_nlink == 0:
                 uploads.append(stat.st_size)
     return {
-        "server_mib": round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1),
+        "server_mib": round(resident_mib(server), 1),
         "descriptors": len(descriptors),
         "upload_files": len(uploads),
         "upload_mib": round(sum(uploads) / 2**20, 2),

@@ -202,6 +202,20 @@ def peak_rss_mib(pid: int | str = "self") -> float:
     raise PeerError(f"process {pid} shows no VmHWM")
 
 
+def print_outcome(measure: Callable[[], dict[str, Any]]) -> int:
+    """Measure, print the outcome as a line of JSON, and return the exit status."""
+    stop_on_signals()
+    try:
+        outcome = measure()
+    except PeerError as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print(json.dumps(outcome))
+    return 0
+
+
 def result(
     system: str, *, stamps: Sequence[float], seconds: float, **measured: Any
 ) -> dict[str, Any]:
@@ -366,17 +380,9 @@ def main() -> int:
         else:
             fork_clients(port, clients, parameters)
         return 0
-    stop_on_signals()
     options = case_arguments(__doc__, timeout_s=1800.0).parse_args()
-    try:
-        outcome = measure(options.clients, options.parameters, options.rounds, options.timeout)
-    except PeerError as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    print(json.dumps(outcome))
-    return 0
+    case = options.clients, options.parameters, options.rounds, options.timeout
+    return print_outcome(lambda: measure(*case))
 
 
 if __name__ == "__main__":

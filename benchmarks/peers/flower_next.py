@@ -28,8 +28,8 @@ from flower_legacy import (
     case_arguments,
     free_ports,
     peak_rss_mib,
+    print_outcome,
     result,
-    stop_on_signals,
     wait_for_port,
 )
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -235,17 +235,9 @@ def measure(clients: int, parameters: int, rounds: int, timeout_s: float) -> dic
 
 
 def main() -> int:
-    stop_on_signals()
     options = case_arguments(__doc__, timeout_s=1800.0).parse_args()
-    try:
-        outcome = measure(options.clients, options.parameters, options.rounds, options.timeout)
-    except PeerError as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    print(json.dumps(outcome))
-    return 0
+    case = options.clients, options.parameters, options.rounds, options.timeout
+    return print_outcome(lambda: measure(*case))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Run with the interpreter of .bench-peers/same-app; the last line of stdout is on
 import argparse
 import importlib
 import importlib.metadata
-import json
 import os
 import sys
 import tempfile
@@ -27,12 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flower_legacy import (
-    WARM_UP_ROUNDS,
-    PeerError,
-    result,
-    stop_on_signals,
-)
+from flower_legacy import WARM_UP_ROUNDS, PeerError, print_outcome, result
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
@@ -236,23 +230,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cpus", type=float, default=1.0, help="that Ray reserves for a ClientApp")
     options = parser.parse_args()
-    stop_on_signals()
     if options.system == "data":
         return write_data(options.data)
     version = importlib.metadata.version("flwr")
     systems: dict[str, tuple[str, System]] = {
-        "flower": (
-            f"flwr {version} simulation",
-            partial(run_flower, cpus=options.cpus),
-        ),
-        "muster": (
-            "muster, its fedavg",
-            partial(run_muster, rule=FEDAVG),
-        ),
-        "strategy": (
-            "muster, the app's FedAvg",
-            partial(run_muster, rule=STRATEGY),
-        ),
+        "flower": (f"flwr {version} simulation", partial(run_flower, cpus=options.cpus)),
+        "muster": ("muster, its fedavg", partial(run_muster, rule=FEDAVG)),
+        "strategy": ("muster, the app's FedAvg", partial(run_muster, rule=STRATEGY)),
     }
     config: Config = {
         "data": str(options.data.absolute()),
@@ -260,15 +244,7 @@ def main() -> int:
         "num-server-rounds": options.rounds,
         "seed": options.seed,
     }
-    try:
-        outcome = measure(*systems[options.system], config)
-    except PeerError as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    print(json.dumps(outcome))
-    return 0
+    return print_outcome(lambda: measure(*systems[options.system], config))
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ class Learner:
         """The state before a round, with what follows from the updates that counted: the control
         variate, and for a rational device what is in the model of it."""
         if not before.control and not self.rational:
-            return before
+            return before  # most devices keep nothing of that kind
         counted = self.memory.counted_for(call)
         told = self.rational and call.weight is not None
         if told and before.own and counted.own is not before.own:
