@@ -50,16 +50,7 @@ def port(authority: Authority) -> Iterator[EvaluationPort]:
     """A port whose clock stands still: nobody is dropped because time passes."""
     source = GivenCredentials(certified(authority, EVALUATION))
     port = EvaluationPort(HOST, 0, source, ManualClock(), LIMITS)
-
-    def serve() -> None:
-        while True:
-            with port.next() as server:
-                try:
-                    answer(server)
-                except ConnectionError:
-                    pass
-
-    threading.Thread(target=serve, daemon=True).start()
+    threading.Thread(target=port.serve, args=[answer], daemon=True).start()
     yield port
     port.close()
 

@@ -122,7 +122,8 @@ def test_a_disk_may_be_full_from_the_first_round_of_a_resumed_run_on(
     scenario: MakeScenario, tmp_path: Path
 ) -> None:
     full = {"do": "disk-full", "target": {"role": "server"}, "when": {"round": 8}, "for_s": 1.0}
-    planned = scenario(server={"rounds": 40}, faults=[full])
+    # Rounds of milliseconds: the run must last until the new supervisor has read of round 8.
+    planned = scenario(server={"rounds": 400, "evaluate_every": 100}, faults=[full])
     (tmp_path / "full.toml").write_text(planned.to_toml())
     folder = tmp_path / "run"
     command = [sys.executable, "-c", KILLED_IN_ROUND_7, str(tmp_path / "full.toml"), str(folder)]

@@ -7,7 +7,8 @@ time. Another thread, which may block, evaluates for one server after the other.
 import asyncio
 import queue
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -108,7 +109,8 @@ class EvaluationPort:
                 "credentials with TLS, found some without"
             )
         self._source = source
-        self._servers = queue.SimpleQueue[ServerConnection]()
+        self._servers = queue.SimpleQueue[ServerConnection | None]()
+        self._serving = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -119,14 +121,24 @@ class EvaluationPort:
         """The number of the port."""
         return self._port.number
 
-    def next(self) -> ServerConnection:
-        """Wait for the next connection of the server; the caller must close it."""
-        return self._servers.get()
+    def serve(self, talk: Callable[[ServerConnection], None]) -> None:
+        """Talk with one connection of the server after the other, until another thread closes the
+        port.
+
+        Args:
+            talk: returns, or raises ConnectionError, when the connection has ended.
+        """
+        with self._serving:
+            while (server := self._servers.get()) is not None:
+                with server, suppress(ConnectionError):
+                    talk(server)
 
     def close(self) -> None:
-        """End all connections, and close the port."""
+        """End all connections, wait until `serve` has returned, and close the port."""
         self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._servers.put(None)
+        with self._serving:
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 

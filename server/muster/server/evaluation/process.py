@@ -13,7 +13,6 @@ connection, for one server after the other.
 import json
 import logging
 import sys
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -145,9 +144,7 @@ def serve(address: str, source: CredentialsSource) -> None:
     """
     host, _, port = address.rpartition(":")
     listening = EvaluationPort(host, int(port), source, WallClock())
-    while True:
-        with listening.next() as server, suppress(ConnectionError):
-            main(server, server)
+    listening.serve(lambda server: main(server, server))
 
 
 if __name__ == "__main__":
