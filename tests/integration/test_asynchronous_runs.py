@@ -13,6 +13,7 @@ from tests.integration.retraining import Retrained, last_model, retrained_models
 
 from muster.common.config import validate
 from muster.common.seeds import FloatArray
+from muster.emulator import run
 from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
@@ -76,7 +77,8 @@ def bulyan(theta: FloatArray, of: Folded) -> FloatArray:
     return np.asarray(theta + np.mean(of.deltas, axis=0))
 
 
-def scenario(rule: str | dict[str, Any], mode: dict[str, Any]) -> Scenario:
+def scenario(rule: str | dict[str, Any], mode: dict[str, Any], **sections: Any) -> Scenario:
+    """A scenario in lockstep; keyword arguments replace whole sections."""
     return validate(
         Scenario,
         {
@@ -95,6 +97,7 @@ def scenario(rule: str | dict[str, Any], mode: dict[str, Any]) -> Scenario:
                     "availability": {"kind": "bernoulli", "probability": 0.8},
                 },
             ],
+            **sections,
         },
         "asynchronous",
     )
@@ -151,19 +154,39 @@ def test_the_model_is_that_of_the_formula(
 ) -> None:
     read = scenario(rule, MODES[mode])
     assert simulate_run(read, tmp_path / "run") == "completed"
-    stale = []
+    require_formula(read, tmp_path / "run", MODES[mode], formula, stale=2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "formula"), [("fedavg", fedavg), ("fedbuff", fedbuff), ("fedasync", fedasync)]
+)
+def test_on_the_wall_clock_the_model_is_that_of_the_formula(
+    tmp_path: Path, rule: str, formula: Rule
+) -> None:
+    mode = MODES["buffered"]
+    read = scenario(rule, mode, clock={"kind": "wall"}, groups=[{"name": "a", "count": 7}])
+    assert run(read, out=tmp_path / "run", report=False).status == "completed"
+    require_formula(read, tmp_path / "run", mode, formula, stale=1)
+
+
+def require_formula(
+    read: Scenario, folder: Path, mode: dict[str, Any], formula: Rule, stale: int
+) -> None:
+    """Require that a run's model is what a formula makes of its updates, the stalest of which has
+    at least the staleness `stale`."""
+    found = []
 
     def next_model(row: Any, theta: FloatArray, updates: list[Retrained]) -> FloatArray:
         ages = [row.base_version - update.row.base_version for update in updates]
-        stale.extend(ages)
+        found.extend(ages)
         of = Folded(
             [update.base for update in updates],
             [update.delta for update in updates],
-            [discount(MODES[mode], age) for age in ages],
+            [discount(mode, age) for age in ages],
             [update.row.examples for update in updates],
         )
         return formula(theta, of)
 
-    models = retrained_models(read, tmp_path / "run", next_model)
-    assert max(stale) >= 2
-    np.testing.assert_allclose(last_model(tmp_path / "run"), models[-1], rtol=1e-4, atol=1e-6)
+    models = retrained_models(read, folder, next_model)
+    assert max(found) >= stale
+    np.testing.assert_allclose(last_model(folder), models[-1], rtol=1e-4, atol=1e-6)

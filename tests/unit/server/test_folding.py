@@ -53,8 +53,14 @@ class Impossible(PlusOne):
         return {"inf": math.inf, "nan": math.nan, "negative": -1.0}[self.kind]
 
 
-def folding(worker: ThreadPoolExecutor, rule: PlusOne, on_arrival: bool, small: bool) -> Folding:
-    return Folding(2, rule, on_arrival=on_arrival, small=small, worker=worker)
+def folding(
+    worker: ThreadPoolExecutor,
+    rule: PlusOne,
+    on_arrival: bool,
+    small: bool,
+    keeps_bodies: bool = False,
+) -> Folding:
+    return Folding(2, rule, on_arrival, small, worker, keeps_bodies)
 
 
 @pytest.mark.parametrize("small", [True, False], ids=["on the loop", "in the worker"])
@@ -74,6 +80,27 @@ async def test_every_way_of_folding_gives_the_same_sum(
     for update in counted:
         with pytest.raises(RemoteProtocolError, match="ends 8 bytes early"):
             update.body.read(0, 2)  # bodies are let go of
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["on the loop", "in the worker"])
+async def test_updates_that_did_not_count_after_all_are_folded_again(
+    worker: ThreadPoolExecutor, small: bool
+) -> None:
+    updates, arrived = arrivals()
+    rule = PlusOne(kind="plus-one", extra=1.0)
+    made = folding(worker, rule, on_arrival=True, small=small, keeps_bodies=True)
+    made.open({})
+    made.arrived(arrived[0])
+    await made.counted(updates)
+    made.forget()  # the round has closed, and too few updates had arrived
+    made.open({})
+    made.arrived(arrived[1])
+    counted = await made.counted(updates)
+    await made.fold(counted, [3.0, 6.0])
+    assert [update.weight for update in counted] == [3.0, 6.0]
+    assert made.sum.total().tolist() == [
+        3.0 * VECTORS["a"][place] + 6.0 * VECTORS["b"][place] for place in range(2)
+    ]
 
 
 @pytest.mark.parametrize("small", [True, False], ids=["on the loop", "in the worker"])

@@ -55,7 +55,7 @@ class Round:
     sent_bytes: int = 0
     untried: bool = False
     _unspoken: int = 0
-    _arrived: list[str] = field(default_factory=list)
+    _arrived: dict[str, None] = field(default_factory=dict)
     """The clients whose updates were accepted before the round closed, in the order of arrival."""
 
     def happen(self, event: RoundEvent) -> RoundPhase:
@@ -78,7 +78,7 @@ class Round:
                 self.number, self.base_version, self.scenario_s or 0.0, self.step
             )
         self._unspoken = sum(not member.spoke for member in self.cohort.values())
-        self._arrived += [client for client, m in self.cohort.items() if m.accepted is not None]
+        self._arrived |= {c: None for c, m in self.cohort.items() if m.accepted is not None}
         if not self.cohort:
             self.happen(RoundEvent.NOBODY_SELECTED)
             return
@@ -222,10 +222,14 @@ class Round:
         else:
             member.accepted = update
             if self.phase is RoundPhase.COLLECTING:
-                self._arrived.append(update.key.client)
+                self._arrived[update.key.client] = None
             receipt = Receipt(update.key, Outcome.ACCEPTED)
         self._mark_judged(member, update)
         return receipt
+
+    def has_arrived(self, client: str) -> bool:
+        """Whether the update of a client was accepted before the round closed."""
+        return client in self._arrived
 
     def takes_updates(self) -> bool:
         """Whether updates of the cohort can still be accepted. If they may count in a later round,
@@ -268,10 +272,9 @@ class Round:
         the deadline and finished in the window. On the wall clock these are all whose updates were
         accepted before the round closed.
         """
-        rules, arrived = self.rules, set(self._arrived)
-        chosen = arrived
+        rules, chosen = self.rules, set(self._arrived)
         if rules.lockstep and (rules.goal or rules.window_s or rules.sharing):
-            chosen = set(self._first_finished(arrived))
+            chosen = set(self._first_finished(chosen))
         if len(chosen) < rules.least:
             return []
         return [client for client in self.cohort if client in chosen]

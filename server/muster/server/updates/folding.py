@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from muster.common.errors import MusterError, RunFailed
+from muster.common.exchange import Key
 from muster.server.aggregators import Aggregator, Contribution, State
 from muster.server.privacy.mechanism import clipped_weight
 from muster.server.updates.exact_sum import ExactSum, Term
@@ -22,10 +23,13 @@ class Folding:
     Args:
         rule: the aggregator.
         on_arrival: fold each update when it arrives. This is possible if it is known then that the
-            update counts, and with which weight.
+            update counts, and with which weight. Updates that arrived before their round opened are
+            folded when it has closed.
         small: fold without the worker thread, because vectors are so small that handing them over
             costs more than folding.
         worker: the thread in which large vectors are folded, one at a time.
+        keeps_bodies: keep the bodies of folded updates, because if too few updates have arrived
+            when the round closes, they count in a later round instead.
         clip: the norm to which updates are clipped, instead of being weighed by the rule; None: the
             rule weighs them.
     """
@@ -37,6 +41,7 @@ class Folding:
         on_arrival: bool,
         small: bool,
         worker: ThreadPoolExecutor,
+        keeps_bodies: bool,
         clip: float | None = None,
     ) -> None:
         self._clip = clip
@@ -45,6 +50,7 @@ class Folding:
         self._on_arrival = on_arrival
         self._small = small
         self._worker = worker
+        self._keeps_bodies = keeps_bodies
         self._state: State = {}
         self.forget()
 
@@ -54,7 +60,8 @@ class Folding:
         self._state = state
 
     def forget(self) -> None:
-        """Forget the updates that have not been folded."""
+        """Forget the updates of the round."""
+        self._begun: set[Key] = set()
         self._folds: list[asyncio.Future[None]] = []
         self._unfolded: SimpleQueue[PendingUpdate] = SimpleQueue()
 
@@ -63,6 +70,7 @@ class Folding:
         if not self._on_arrival:
             return
         update.weight = self._weight(update.contribution)
+        self._begun.add(update.update.key)
         if self._small:
             self._fold_now(update)
         else:
@@ -72,7 +80,7 @@ class Folding:
     def _weight(self, contribution: Contribution) -> float:
         if self._clip is not None:
             return clipped_weight(contribution, self._clip)
-        return self._rule.weight(contribution, self._state)
+        return self._rule.weight(contribution, self._state) * contribution.discount
 
     async def counted(self, updates: RoundUpdates) -> list[PendingUpdate]:
         """Wait until the updates that are folded on arrival are folded; return those that count.
@@ -92,17 +100,19 @@ class Folding:
         Raises:
             Diverged, RunFailed: see `counted`.
         """
-        if not counted or self._on_arrival:
-            return
+        left = []
         for update, weight in zip(counted, weights, strict=True):
-            update.weight = weight
+            if update.update.key not in self._begun:
+                update.weight = weight
+                left.append(update)
         if self._rule.change == "combination":
-            for update in counted:
+            for update in left:
                 self._require_possible(update)
             return
-        for update in counted:
+        for update in left:
             self._unfolded.put(update)
-        await self._fold_in_worker()
+        if left:
+            await self._fold_in_worker()
 
     def _fold_now(self, update: PendingUpdate) -> None:
         """Fold without the worker thread; `counted` raises the error if there is one."""
@@ -131,6 +141,8 @@ class Folding:
             weight, body = self._require_possible(update), update.body
             terms.append(Term(body.read, weight, body.largest))
         self.sum.add_terms(terms)
+        if self._keeps_bodies:
+            return
         # At once, because all bodies of a cohort would need many times the model's memory.
         for update in together:
             update.body.close()

@@ -86,13 +86,13 @@ class UpdateReceiver:
         self.answers = Answers(self.pending, clock, tell)
         self._admission = Admission(formats, fleet, rule.needs())
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
-        # In lockstep with a goal, or with links that make devices late, the updates that count are
-        # known only when all devices have spoken. If they may count in a later round, their
-        # staleness is known only when they do.
+        # In lockstep with a goal, or with links that make devices late, or if updates may count in a
+        # later round, the updates that count are known only when all devices have spoken.
         shared = any(line.delays for line in config.shared.values())
-        decided_later = settings.mode.carries or (
-            lockstep
-            and (settings.round_goal() is not None or (shared and settings.deadline_s is not None))
+        decided_later = lockstep and (
+            settings.mode.carries
+            or settings.round_goal() is not None
+            or (shared and settings.deadline_s is not None)
         )
         self._folding = Folding(
             formats.entries,
@@ -101,6 +101,7 @@ class UpdateReceiver:
             on_arrival=rule.folds_on_arrival() and not (decided_later or settings.keep_updates),
             small=formats.whole_bytes <= INLINE_BYTES,
             worker=worker,
+            keeps_bodies=settings.mode.carries,
             clip=settings.privacy.clip if settings.privacy and settings.clips else None,
         )
         self._uploads = OpenUploads(self._admission, self._uncounted, self.pending, files)
@@ -295,7 +296,8 @@ class UpdateReceiver:
         accepted = PendingUpdate(update, contribution, body, cost)
         self.updates.accepted[client] = accepted
         self._tell(Received(update.key.round, client, update.key.attempt, update.length))
-        self._folding.arrived(accepted)
+        if self.updates.round.has_arrived(client):
+            self._folding.arrived(accepted)
 
     # --- updates in chunks -----------------------------------------------------------------------
 
