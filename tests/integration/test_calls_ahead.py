@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
 ROUNDS = 4
+MODES = [{"kind": "synchronous"}, {"kind": "buffered", "k": 2, "concurrency": 2}]
 
 
 async def deliver(w: World, rounds: range) -> None:
@@ -32,7 +33,9 @@ async def deliver(w: World, rounds: range) -> None:
 
 
 async def model_of(w: World) -> bytes:
-    assert await w.finish() == ("completed", f"{ROUNDS} rounds")
+    status, detail = await w.finish()
+    assert status == "completed"
+    assert detail.endswith(f"{ROUNDS} rounds")
     model: bytes = (w.folder / "model.safetensors").read_bytes()
     return model
 
@@ -56,8 +59,11 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return order
 
 
-async def test_devices_work_while_a_round_is_written(world: MakeWorld, said: list[str]) -> None:
-    w = await world(rounds=ROUNDS, calls_ahead=True)
+@pytest.mark.parametrize("mode", MODES, ids=str)
+async def test_devices_work_while_a_round_is_written(
+    world: MakeWorld, mode: dict[str, Any], said: list[str]
+) -> None:
+    w = await world(rounds=ROUNDS, mode=mode, calls_ahead=True)
     await deliver(w, range(1, ROUNDS + 1))
     await w.finish()
     calls = [[f"call {round}"] * 2 for round in range(1, ROUNDS + 1)]
@@ -102,10 +108,16 @@ async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
 
 
 @pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("mode", MODES, ids=str)
 async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_next(
-    world: MakeWorld, tmp_path: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+    world: MakeWorld,
+    tmp_path: Path,
+    mode: dict[str, Any],
+    lost: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    smooth = await world(rounds=ROUNDS, calls_ahead=True, folder=folder(tmp_path / "smooth"))
+    ahead = {"rounds": ROUNDS, "mode": mode, "calls_ahead": True}
+    smooth = await world(**ahead, folder=folder(tmp_path / "smooth"))
     await deliver(smooth, range(1, ROUNDS + 1))
     expected = await model_of(smooth)
 
@@ -117,7 +129,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
         commit(self, row, *args)
 
     monkeypatch.setattr(Ledger, "commit", fails)
-    w = await world(rounds=ROUNDS, calls_ahead=True, folder=where)
+    w = await world(**ahead, folder=where)
     peers = await w.both()
     for round in range(1, lost + 1):
         for peer, value in zip(peers, (1.0, 0.1), strict=True):
@@ -128,7 +140,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
         await w.finish()
 
     monkeypatch.setattr(Ledger, "commit", commit)
-    again = await world(rounds=ROUNDS, calls_ahead=True, folder=where)
+    again = await world(**ahead, folder=where)
     await deliver(again, range(lost, ROUNDS + 1))
     assert await model_of(again) == expected
     assert len(again.outcomes()) == 2 * ROUNDS
@@ -136,10 +148,11 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
 
 
 @pytest.mark.parametrize("calls_ahead", [False, True])
+@pytest.mark.parametrize("mode", MODES, ids=str)
 async def test_the_model_is_the_same_whether_rounds_are_called_ahead(
-    world: MakeWorld, calls_ahead: bool
+    world: MakeWorld, mode: dict[str, Any], calls_ahead: bool
 ) -> None:
-    w = await world(rounds=ROUNDS, calls_ahead=calls_ahead)
+    w = await world(rounds=ROUNDS, mode=mode, calls_ahead=calls_ahead)
     await deliver(w, range(1, ROUNDS + 1))
     model = np.frombuffer((await model_of(w))[-16:], np.float32)
     np.testing.assert_allclose(model, np.full(4, (1 + 2 + 3 + 4) * 0.55), rtol=1e-6)

@@ -42,7 +42,7 @@ def calls_ahead(config: ServerProcess) -> bool:
     """Whether the next round's devices may be called before a closed round is durable."""
     settings = config.server
     # With a target, it is known only after a round's evaluation whether there is a next round.
-    waits = bool(config.shared) or settings.target.given or settings.mode.carries
+    waits = bool(config.shared) or settings.target.given
     return config.calls_ahead and not waits
 
 
