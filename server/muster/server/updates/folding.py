@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from muster.common.errors import MusterError, RunFailed
-from muster.common.exchange import Key
 from muster.server.aggregators import Aggregator, Contribution, State
 from muster.server.privacy.mechanism import clipped_weight
 from muster.server.updates.exact_sum import ExactSum, Term
@@ -61,7 +60,7 @@ class Folding:
 
     def forget(self) -> None:
         """Forget the updates of the round."""
-        self._begun: set[Key] = set()
+        self._begun = set[str]()  # clients whose updates are folded, or soon will be
         self._folds: list[asyncio.Future[None]] = []
         self._unfolded: SimpleQueue[PendingUpdate] = SimpleQueue()
 
@@ -70,7 +69,7 @@ class Folding:
         if not self._on_arrival:
             return
         update.weight = self._weight(update.contribution)
-        self._begun.add(update.update.key)
+        self._begun.add(update.update.key.client)
         if self._small:
             self._fold_now(update)
         else:
@@ -102,7 +101,7 @@ class Folding:
         """
         left = []
         for update, weight in zip(counted, weights, strict=True):
-            if update.update.key not in self._begun:
+            if update.update.key.client not in self._begun:
                 update.weight = weight
                 left.append(update)
         if self._rule.change == "combination":

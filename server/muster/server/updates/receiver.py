@@ -86,7 +86,7 @@ class UpdateReceiver:
         self.answers = Answers(self.pending, clock, tell)
         self._admission = Admission(formats, fleet, rule.needs())
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
-        # In lockstep with a goal, or with links that make devices late, or if updates may count in a
+        # In lockstep with a goal, with links that make devices late, or if updates may count in a
         # later round, the updates that count are known only when all devices have spoken.
         shared = any(line.delays for line in config.shared.values())
         decided_later = lockstep and (
