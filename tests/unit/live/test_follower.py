@@ -1,14 +1,17 @@
 """The follower of a run folder, and journals that no program of muster wrote."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.common.clock import WallClock
+from muster.common.testing import ManualClock
+from muster.emulator.launch import COMPOSE
 from muster.emulator.live.follower import Follower
-from muster.emulator.runs.run_folder import JOURNAL, SCENARIO
+from muster.emulator.runs.run_folder import ADDRESS, JOURNAL, SCENARIO
 
 TOML = """
 name = "made-up"
@@ -39,3 +42,24 @@ def test_the_follower_outlives_odd_lines(odd: dict[str, Any], shown: int, tmp_pa
     assert follower.newest is not None
     assert len(follower.newest.lines) == 2 + shown
     assert json.loads(follower.newest.sections["run"])["present"] == 2
+
+
+def test_a_fleet_that_docker_keeps_is_interrupted_while_no_server_listens(tmp_path: Path) -> None:
+    (tmp_path / SCENARIO).write_text(TOML)
+    (tmp_path / COMPOSE).touch()
+    (tmp_path / JOURNAL).write_text('{"event":"attended","at":1.0,"client":"dev-0000"}\n')
+    clock = ManualClock()
+    follower = Follower(tmp_path, clock)
+
+    def state() -> str:
+        clock.advance(10.0)
+        follower.look()
+        assert follower.newest is not None
+        return str(json.loads(follower.newest.sections["run"])["state"])
+
+    assert [state(), state()] == ["running"] * 2, "the server has not been started"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        (tmp_path / ADDRESS).write_text(json.dumps({"host": host, "port": port}))
+        assert state() == "running"
+    assert state() == "interrupted"

@@ -11,7 +11,7 @@ from muster.common.clock import Clock
 from muster.emulator.launch import COMPOSE
 from muster.emulator.live.frames import Publication, publication
 from muster.emulator.live.run_reader import RunReader
-from muster.emulator.runs.run_folder import is_free
+from muster.emulator.runs.run_folder import is_free, server_listens
 
 LOOK_S = 0.25
 """Least seconds between two looks."""
@@ -46,7 +46,7 @@ class Follower:
         """Read what is new, and publish it if anything is."""
         with self._lock:
             changed = self._reader.read()
-            before, self._run_state = self._run_state, self._judge()
+            before, self._run_state = self._run_state, self._judge(changed)
             if changed or self._run_state != before:
                 number = self.newest.number + 1 if self.newest else 1
                 self.newest = publication(number, self._reader.state, self._run_state)
@@ -60,13 +60,20 @@ class Follower:
             if stopped.wait(min(max(LOOK_S, took * (1 / _SHARE - 1)), _MOST_WAIT_S)):
                 return
 
-    def _judge(self) -> str:
-        """How the run stands; of a run that has ended, its status."""
+    def _judge(self, changed: bool) -> str:
+        """How the run stands; of a run that has ended, its status.
+
+        Args:
+            changed: whether there is something new in the folder.
+        """
         if (status := self._reader.state.progress.status) is not None:
             return status
         now = self._clock.monotonic()
         if self._run_state and now - self._alive_at < _ALIVE_S:
             return self._run_state
         self._alive_at = now
-        killed = not (self.folder / COMPOSE).is_file() and is_free(self.folder)
-        return INTERRUPTED if killed else RUNNING
+        if (self.folder / COMPOSE).is_file():  # no process outside of the fleet holds the folder
+            runs = changed or server_listens(self.folder)
+        else:
+            runs = not is_free(self.folder)
+        return RUNNING if runs else INTERRUPTED

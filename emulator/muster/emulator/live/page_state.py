@@ -91,7 +91,7 @@ def _setup(state: FleetState) -> dict[str, Any]:
         "clock": setup.clock,
         "carries": setup.carries,
         "deadline_s": setup.deadline_s,
-        "has_links": setup.has_links,
+        "has_traffic": setup.has_traffic,
         "has_supervisor": setup.has_supervisor,
         "fault_kinds": sorted(INJECTED),
         "frequent_events": sorted(FREQUENT),

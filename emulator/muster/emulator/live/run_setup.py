@@ -34,8 +34,9 @@ class RunSetup:
         carries: whether updates may count in a later round than that of their call.
         deadline_s: of a round, in scenario seconds; None without one.
         clients: the names of all devices, in the order of the population.
-        has_links: whether links are emulated for any group.
-        has_supervisor: whether faults can be injected while it runs.
+        has_supervisor: whether a process outside of the fleet records the traffic of links, and
+            can inject faults.
+        has_traffic: whether links are emulated for any group, and their traffic is recorded.
     """
 
     name: str
@@ -45,8 +46,8 @@ class RunSetup:
     deadline_s: float | None
     groups: tuple[GroupSetup, ...]
     clients: tuple[str, ...]
-    has_links: bool = False
     has_supervisor: bool = True
+    has_traffic: bool = False
 
 
 def run_setup(folder: Path) -> RunSetup:
@@ -68,6 +69,7 @@ def run_setup(folder: Path) -> RunSetup:
         groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first))
     server: dict[str, Any] = scenario.get("server", {})
     mode = server.get("mode", {}).get("kind", "synchronous")
+    has_supervisor = not (folder / COMPOSE).is_file()
     return RunSetup(
         name=str(scenario.get("name", folder.name)),
         folder=folder.name,
@@ -76,8 +78,8 @@ def run_setup(folder: Path) -> RunSetup:
         deadline_s=server.get("deadline_s"),
         groups=tuple(groups),
         clients=tuple(client for client, _ in names_of(groups)),
-        has_links=any(map(_has_rates, scenario["groups"])),
-        has_supervisor=not (folder / COMPOSE).is_file(),
+        has_supervisor=has_supervisor,
+        has_traffic=has_supervisor and any(map(_has_rates, scenario["groups"])),
     )
 
 

@@ -4,6 +4,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -19,6 +20,8 @@ LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
 ADDRESS = "address.json"
 """Where the server listens, and its process id; the server writes it once its port answers."""
+
+_CONNECT_S = 1.0
 
 PARTS = ("setup", "logs", "devices", "models", "figures")
 
@@ -216,4 +219,18 @@ def is_free(folder: Path) -> bool:
         return False
     except OSError:  # nobody has locked it yet
         return True
+    return True
+
+
+def server_listens(folder: Path) -> bool:
+    """Whether the port of the run's server is open. True also as long as its address is not known,
+    because the server has not been started."""
+    try:
+        address = read_values(folder, ADDRESS, {"host": str, "port": int}, "")
+    except (OSError, ConfigError):
+        return True
+    try:
+        socket.create_connection((address["host"], address["port"]), _CONNECT_S).close()
+    except OSError:
+        return False
     return True

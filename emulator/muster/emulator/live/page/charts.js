@@ -119,7 +119,7 @@ function staleness(model) {
 
 export function drawLinks(model) {
   const { setup, links } = model.sections;
-  const names = setup.groups.map((group) => group.name).filter((name) => setup.has_links || links[name]);
+  const names = setup.groups.map((group) => group.name).filter((name) => setup.has_traffic || links[name]);
   $("links-card").hidden = !names.length;
   $("journal-card").classList.toggle("full", !names.length);
   if (!names.length) return;
