@@ -79,7 +79,7 @@ class Folding:
     def _weight(self, contribution: Contribution) -> float:
         if self._clip is not None:
             return clipped_weight(contribution, self._clip)
-        return self._rule.weight(contribution, self._state) * contribution.discount
+        return self._rule.discounted(contribution, self._state)
 
     async def counted(self, updates: RoundUpdates) -> list[PendingUpdate]:
         """Wait until the updates that are folded on arrival are folded; return those that count.
