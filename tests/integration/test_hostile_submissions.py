@@ -12,7 +12,9 @@ import grpc
 import pytest
 from tests.integration.conftest import FLEET
 
+from muster.client.transport_errors import error_of
 from muster.common.clock import WallClock
+from muster.common.errors import Interrupted
 from muster.common.testing import ManualClock
 from muster.emulator.chaos.hostile_peers import HostileDevice, compression_bombs
 from muster.server.rpc.limits import FAULT_S, FAULTS
@@ -80,15 +82,20 @@ async def test_of_one_submission_that_is_sent_again_and_again_one_is_accepted(
             receipt = await submit(a, update, body, 0)
             answers[pb.Outcome.Name(receipt.outcome)] += 1
         except grpc.aio.AioRpcError as error:
-            answers[error.code().name] += 1
+            unseen = isinstance(error_of(error), Interrupted)
+            answers["unseen" if unseen else error.code().name] += 1
     # The sender is in this process too, and gRPC's client keeps some 100 bytes of each of these
     # calls for good. A server in a process of its own keeps nothing.
     assert resident_bytes() - before < (64 << 20) + 160 * replays
-    assert answers == {
-        "OUTCOME_ACCEPTED": DUPLICATES,
-        "INVALID_ARGUMENT": FAULTS,
-        "RESOURCE_EXHAUSTED": replays - 1 - DUPLICATES - FAULTS,
-    }
+    # gRPC's client does not show the answer of a call that ended while the client still wrote.
+    unseen = answers.pop("unseen", 0)
+    expected = Counter(
+        OUTCOME_ACCEPTED=DUPLICATES,
+        INVALID_ARGUMENT=FAULTS,
+        RESOURCE_EXHAUSTED=replays - 1 - DUPLICATES - FAULTS,
+    )
+    assert answers <= expected
+    assert (expected - answers).total() == unseen
     received = [event for event in w.events if event["event"] == "received"]
     assert [event["client"] for event in received] == ["a"]
     clock.advance(10 * FAULT_S)  # devices a and b have the same credentials here
