@@ -82,8 +82,8 @@ async def test_of_one_submission_that_is_sent_again_and_again_one_is_accepted(
             receipt = await submit(a, update, body, 0)
             answers[pb.Outcome.Name(receipt.outcome)] += 1
         except grpc.aio.AioRpcError as error:
-            unseen = isinstance(error_of(error), Interrupted)
-            answers["unseen" if unseen else error.code().name] += 1
+            hidden = isinstance(error_of(error), Interrupted)
+            answers["unseen" if hidden else error.code().name] += 1
     # The sender is in this process too, and gRPC's client keeps some 100 bytes of each of these
     # calls for good. A server in a process of its own keeps nothing.
     assert resident_bytes() - before < (64 << 20) + 160 * replays
