@@ -71,6 +71,21 @@ async def test_what_is_healed_while_a_gateway_is_away_does_not_come_back(
     assert not a.active_faults
 
 
+async def test_who_measures_a_link_that_is_connected_again_finds_on_it_what_holds(
+    start: Start, fleets: MakeFleet
+) -> None:
+    clock, fleet = ManualClock(), fleets()
+    world = await start(SHAPE, control_clock=clock, lease_s=10.0)
+    await fleet.join(world)
+    await fleet.links.begin(["a"], BLACKHOLE)
+    a = world.gateway.devices["a"]
+    clock.advance(11.0)  # the gateway heals itself and ends the connection
+    await fleet.until(lambda: not a.active_faults)
+    while "a" not in await fleet.links.measures(["a"]):
+        await asyncio.sleep(0)
+    assert a.active_faults.blackhole
+
+
 async def test_links_of_other_gateways_do_not_wait_for_one_that_is_gone(
     start: Start, fleets: MakeFleet
 ) -> None:

@@ -47,6 +47,7 @@ class LinkSite:
         self._nominal = nominal
         self._changes: dict[str, list[LinkChange]] = defaultdict(list)
         self._brought: dict[str, LinkState | None] = {}
+        self._connected: dict[str, Controller] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._meters: dict[str, LinkMeter] = {}
         network.on_connection(self._renew)
@@ -110,7 +111,7 @@ class LinkSite:
         async def at(group: str) -> None:
             with suppress(TransportError):
                 async with self._turns[group]:
-                    await do(self._network.controller(group), clients[group])
+                    await do(await self._controller(group), clients[group])
 
         await asyncio.gather(*map(at, clients))
 
@@ -118,12 +119,20 @@ class LinkSite:
         await self._at_gateways(targets, self._bring)
 
     async def _renew(self, group: str) -> None:
-        """Bring all that holds to a gateway that has been connected again."""
         async with self._turns[group]:
-            clients = [client for client in self._brought if self._groups[client] == group]
+            await self._controller(group)
+
+    async def _controller(self, group: str) -> Controller:
+        """The controller of a group's gateway. If its connection is another than the last, all
+        that holds is brought to the gateway first."""
+        controller = self._network.controller(group)
+        if controller is not self._connected.setdefault(group, controller):
+            clients = [client for client in self._changes if self._groups[client] == group]
             for client in clients:
                 self._brought[client] = None  # its process may be another, or have healed itself
-            await self._bring(self._network.controller(group), clients)
+            await self._bring(controller, clients)
+            self._connected[group] = controller
+        return controller
 
     async def _bring(self, controller: Controller, clients: Sequence[str]) -> None:
         """Bring what holds on links to their gateway, as far as the gateway does not know it."""
