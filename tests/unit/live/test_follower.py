@@ -58,8 +58,10 @@ def test_a_fleet_that_docker_keeps_is_interrupted_while_no_server_listens(tmp_pa
         return str(json.loads(follower.newest.sections["run"])["state"])
 
     assert [state(), state()] == ["running"] * 2, "the server has not been started"
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
         host, port = server.getsockname()
         (tmp_path / ADDRESS).write_text(json.dumps({"host": host, "port": port}))
+        assert state() == "interrupted"
+        server.listen()
         assert state() == "running"
-    assert state() == "interrupted"
