@@ -32,6 +32,8 @@ from muster.wire.channels import ENVIRONMENT
 NURSERY = "nursery"
 
 _POLL_S = 0.01
+_LINE_BYTES = 1 << 30
+"""Most bytes of a message of the nursery, which may state the examples of 100,000 devices."""
 
 
 class Processes:
@@ -125,7 +127,7 @@ class Processes:
         self._nursery.stdin.write(config.to_json().encode() + b"\n")
         self._nursery.stdin.close()
         self._prepared = asyncio.get_running_loop().create_future()
-        reader, self._control = await asyncio.open_connection(sock=ours)
+        reader, self._control = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES)
         self._reading = asyncio.create_task(self._read(reader))
         try:
             prepared = await asyncio.wait_for(self._prepared, READY_S)
