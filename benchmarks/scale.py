@@ -3,6 +3,7 @@
 python benchmarks/scale.py                # all: tables, benchmarks/out/scale.json and scale.png
 python benchmarks/scale.py processes      # 1,000 processes with one device each train an MLP
 python benchmarks/scale.py packed         # 10,000 devices in 10 processes, 10,000 parameters
+python benchmarks/scale.py lives          # 100,000 phones in 10 processes; a round calls 1,000
 python benchmarks/scale.py sweep          # round time against devices and model size
 """
 
@@ -33,12 +34,19 @@ and the memory is measured."""
 @dataclass(frozen=True)
 class Case:
     """A fleet and its workload. With 0 parameters, the devices train an MLP on synthetic
-    regression."""
+    regression. A round calls `sampled` devices, or all (None)."""
 
     devices: int
     per_process: int
     parameters: int
     rounds: int
+    sampled: int | None = None
+    device: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> int:
+        """Number of devices that a round calls."""
+        return self.sampled or self.devices
 
 
 @dataclass
@@ -50,7 +58,7 @@ class Measurement:
             commit of the first round.
         round_s: seconds of each round, from call to commit.
         pss_mib, private_mib: mean memory of a device process while it waits for a call or works.
-        server_cpu_ms: CPU time of the server per update, over the rounds after the first.
+        server_cpu_ms: CPU time of the server per called device, over the rounds after the first.
         server_peak_mib: peak resident memory of the server.
         fleet_mib: PSS of all processes of the run together.
     """
@@ -83,18 +91,21 @@ def _measure(case: Case) -> Measurement:
 
     mlp = {"name": "linear", "dimension": 50, "model": "mlp", "hidden": [100]}
     echo = {"name": ECHO, "parameters": case.parameters}
+    selection = {"kind": "uniform", "k": case.sampled} if case.sampled else {"kind": "all"}
+    server = {"rounds": _ENDLESS, "evaluate_every": case.rounds, "stall_s": 600.0}
     scenario = validate(
         Scenario,
         {
             "name": "scale",
             "task": echo if case.parameters else mlp,
             "training": {"local_steps": 0} if case.parameters else {"local_epochs": 1},
-            "server": {"rounds": _ENDLESS, "evaluate_every": case.rounds, "stall_s": 600.0},
+            "server": {**server, "selection": selection},
             "groups": [
                 {
                     "name": "d",
                     "count": case.devices,
                     "devices_per_process": case.per_process,
+                    "device": case.device,
                 }
             ],
         },
@@ -136,7 +147,7 @@ def _measure(case: Case) -> Measurement:
     for thread in (*measuring, *stopping):
         thread.join()
     (first, began_s), *_, (last, ended_s) = cpu[: case.rounds]
-    found.server_cpu_ms = 1000 * (ended_s - began_s) / (case.devices * (last - first))
+    found.server_cpu_ms = 1000 * (ended_s - began_s) / (case.called * (last - first))
     return found
 
 
@@ -167,7 +178,7 @@ def _row(found: Measurement) -> str:
         f"{case.devices:>8} {-(-case.devices // case.per_process):>9}"
         f" {case.parameters or 'MLP':>10}"
         f" {found.enrolled_s:>10.1f} {found.first_round_s:>12.1f} {later:>9.3f}"
-        f" {1000 * later / case.devices:>10.2f} {found.server_cpu_ms:>10.2f}"
+        f" {1000 * later / case.called:>10.2f} {found.server_cpu_ms:>10.2f}"
         f" {found.pss_mib:>8.1f} {found.private_mib:>8.1f} {found.server_peak_mib:>8.0f}"
         f" {found.fleet_mib:>8.0f}"
     )
@@ -175,15 +186,16 @@ def _row(found: Measurement) -> str:
 
 HEAD = (
     f"{'devices':>8} {'processes':>9} {'parameters':>10} {'enrolled s':>10} {'1st commit s':>12}"
-    f" {'round s':>9} {'ms/device':>10} {'CPU ms/up':>10} {'PSS MiB':>8} {'private':>8}"
+    f" {'round s':>9} {'ms/call':>10} {'CPU ms':>10} {'PSS MiB':>8} {'private':>8}"
     f" {'server':>8} {'all MiB':>8}"
 )
-"""CPU ms/up is the server's CPU time per update. PSS and private are the memory of one device
+"""CPU ms is the server's CPU time per called device. PSS and private are the memory of one device
 process; all is the PSS of all processes of the run."""
 
 CASES = {
     "processes": [Case(1000, 1, 0, 8)],
     "packed": [Case(10_000, 1000, 10_000, 4)],
+    "lives": [Case(100_000, 10_000, 10_000, 30, sampled=1000, device={"profile": "phone"})],
     "sweep": [
         *(Case(devices, 1, 10_000, 12) for devices in (10, 30, 100, 300)),
         Case(1000, 1, 10_000, 6),
