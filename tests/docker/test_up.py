@@ -311,8 +311,14 @@ def test_what_dies_at_the_start_is_told_with_its_log_and_nothing_is_left(
     ids=["image", "data", "verify"],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(
-    muster: Muster, scenario: Callable[..., Path], folder: Path, settings: list[str], said: str
+    muster: Muster,
+    scenario: Callable[..., Path],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: list[str],
+    said: str,
 ) -> None:
+    monkeypatch.delenv("MUSTER_DATA", raising=False)  # it would replace /nowhere
     given = [word for setting in settings for word in ("--set", setting)]
     refused = muster("up", scenario(), "--out", folder, *given)
     assert refused.returncode == 2
