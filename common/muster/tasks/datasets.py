@@ -10,6 +10,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -97,13 +98,26 @@ def digits() -> Dataset:
     The data have no split of their own. Every fifth picture of a fixed shuffle is for testing,
     whatever the scenario's seed, so that results of different seeds can be compared.
     """
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    x, y = found.images.astype(np.uint8), found.target.astype(np.int64)
+    rows = _digit_rows()
+    x, y = rows[:, :-1].reshape(-1, 8, 8).astype(np.uint8), rows[:, -1].astype(np.int64)
     order = stream(0, "digits", "split").permutation(len(y))
     test, train = np.sort(order[::5]), np.sort(np.delete(order, np.s_[::5]))
     return Dataset(x[train], y[train], x[test], y[test], brightest=16)
+
+
+def _digit_rows() -> npt.NDArray[np.float64]:
+    """The pixels of each picture and its label, from the file that scikit-learn has; importing
+    scikit-learn takes a second."""
+    package = find_spec("sklearn")
+    assert package is not None and package.submodule_search_locations is not None
+    path = Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz"
+    if not path.exists():  # other versions of scikit-learn may keep it elsewhere
+        from sklearn.datasets import load_digits
+
+        found = load_digits()
+        return np.column_stack([found.data, found.target])
+    with gzip.open(path) as file:
+        return np.loadtxt(file, delimiter=",")
 
 
 @cache

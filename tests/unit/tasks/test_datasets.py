@@ -1,6 +1,8 @@
 import gzip
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +144,14 @@ def test_digits_are_split_the_same_way_always() -> None:
     # Known answers: the sum of all pixels in scikit-learn's copy, and the first labels for testing.
     assert both.sum() == 561718
     assert found.test_y[:8].tolist() == [0, 1, 6, 2, 0, 9, 2, 0]
+
+
+def test_reading_digits_imports_no_scikit_learn() -> None:
+    program = (
+        "import sys; from muster.tasks.datasets import digits; digits(); "
+        "sys.exit('sklearn' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.data
