@@ -109,8 +109,9 @@ def _digit_rows() -> npt.NDArray[np.float64]:
     """The pixels of each picture and its label, from the file that scikit-learn has; importing
     scikit-learn takes a second."""
     package = find_spec("sklearn")
-    assert package is not None and package.submodule_search_locations is not None
-    path = Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz"
+    assert package is not None
+    assert package.origin is not None
+    path = Path(package.origin).parent / "datasets/data/digits.csv.gz"
     if not path.exists():  # other versions of scikit-learn may keep it elsewhere
         from sklearn.datasets import load_digits
 
