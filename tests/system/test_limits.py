@@ -207,7 +207,7 @@ def test_programs_that_lack_resources_change_nothing_in_lockstep(
     planned = scenario(
         task={"name": "digits", "model": {"kind": "mlp", "hidden": [64]}},
         training={"learning_rate": 0.05, "local_steps": 100, "batch_size": 8},
-        server={"rounds": 16, "evaluate_every": 8},
+        server={"rounds": 200, "evaluate_every": 100},  # not over before the restart is seen
         faults=faults,
     )
     done = run(planned, out=tmp_path / "run", report=False)
