@@ -202,7 +202,7 @@ def test_programs_that_lack_resources_change_nothing_in_lockstep(
             "for_s": 0.5,
         },
         {"do": "disk-full", "target": {"role": "server"}, "when": {"round": 9}, "for_s": 1.0},
-        {"do": "restart", "target": {"role": "server"}, "when": {"round": 12}},
+        {"do": "restart", "target": {"role": "server"}, "when": {"round": 100}},
     ]
     planned = scenario(
         task={"name": "digits", "model": {"kind": "mlp", "hidden": [64]}},
