@@ -206,7 +206,7 @@ def _fit(found: UtilityMeasures) -> Iterator[Claim]:
 
 
 def _elsewhere(found: UtilityMeasures, part: str) -> Iterator[Claim]:
-    """Table 7, and table 2 for CIFAR-10: other data, with fewer methods and one seed."""
+    """Table 7, and table 2 for CIFAR-10: other data, with fewer methods."""
     ours = {m: found.of(m, part, FEDUCA, PRINTED) for m in _BOTH}
     yield close(
         f"On {part}, FedUCA as printed keeps about half of the institutes",
