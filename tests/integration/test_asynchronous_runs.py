@@ -106,6 +106,7 @@ def scenario(rule: str | dict[str, Any], mode: dict[str, Any], **sections: Any) 
 MODES: dict[str, dict[str, Any]] = {
     "fedasync": {"kind": "buffered", "k": 1, "concurrency": 4},
     "buffered": {"kind": "buffered", "k": 3, "concurrency": 5},
+    "at each finish": {"kind": "buffered", "k": 3, "concurrency": 5, "calls_at": "finish"},
     "alike": {"kind": "opportunistic", "staleness_weight": "constant"},
     "opportunistic": {
         "kind": "opportunistic",
@@ -134,12 +135,30 @@ def test_the_journal_tells_how_stale_the_updates_of_every_round_are(tmp_path: Pa
     assert max(int(versions) for of_round in counted.values() for versions in of_round) >= 2
 
 
+def test_with_calls_at_each_finish_as_many_devices_work_at_every_time(tmp_path: Path) -> None:
+    mode = MODES["at each finish"]
+    paces = {"kind": "log-normal", "median": 5, "sigma": 0.8}
+    groups = [{"name": "dev", "count": 12, "device": {"examples_per_s": paces}}]
+    server = {"rounds": 20, "aggregator": "fedbuff", "mode": mode}
+    read = scenario("fedbuff", mode, server=server, groups=groups)
+    assert simulate_run(read, tmp_path / "run") == "completed"
+    with Account(tmp_path / "run") as account:
+        answers = account.answers.merge(account.rounds[["round", "scenario_s"]], on="round")
+        begun_s, opened_s = answers["scenario_s"], account.rounds["scenario_s"]
+        ended_s = begun_s + answers["modelled_s"]
+        working = [int(((begun_s <= at) & (at < ended_s)).sum()) for at in opened_s]
+        assert account.rounds["version"].max() == 20
+    assert set(working) == {mode["concurrency"]}
+    assert len(working) > 50, "a round for nearly every update"
+
+
 @pytest.mark.parametrize(
     ("rule", "mode", "formula"),
     [
         ("fedavg", "buffered", fedavg),
         ("fedavg", "opportunistic", fedavg),
         ("fedbuff", "buffered", fedbuff),
+        ("fedbuff", "at each finish", fedbuff),
         ("fedasync", "fedasync", fedasync),
         ("fedasync", "buffered", fedasync),
         ({"kind": "agnostic", "offer": "last"}, "opportunistic", agnostic),
@@ -158,12 +177,17 @@ def test_the_model_is_that_of_the_formula(
 
 
 @pytest.mark.parametrize(
-    ("rule", "formula"), [("fedavg", fedavg), ("fedbuff", fedbuff), ("fedasync", fedasync)]
+    ("rule", "formula", "mode"),
+    [
+        ("fedavg", fedavg, MODES["buffered"]),
+        ("fedbuff", fedbuff, MODES["buffered"]),
+        ("fedasync", fedasync, MODES["buffered"]),
+        ("fedbuff", fedbuff, MODES["at each finish"]),
+    ],
 )
 def test_on_the_wall_clock_the_model_is_that_of_the_formula(
-    tmp_path: Path, rule: str, formula: Rule
+    tmp_path: Path, rule: str, formula: Rule, mode: dict[str, Any]
 ) -> None:
-    mode = MODES["buffered"]
     read = scenario(rule, mode, clock={"kind": "wall"}, groups=[{"name": "a", "count": 7}])
     assert run(read, out=tmp_path / "run", report=False).status == "completed"
     require_formula(read, tmp_path / "run", mode, formula, stale=1)

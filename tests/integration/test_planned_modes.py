@@ -57,6 +57,7 @@ VALLEY: dict[str, Any] = {
 NOBODY = {"name": "nobody", "count": 2, "enrollment": {"kind": "bernoulli", "probability": 0.0}}
 
 BUFFERED: dict[str, Any] = {"kind": "buffered", "k": 3, "concurrency": 6}
+AT_FINISH: dict[str, Any] = {**BUFFERED, "calls_at": "finish"}
 OPPORTUNISTIC: dict[str, Any] = {"kind": "opportunistic", "max_staleness": 3}
 
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -74,6 +75,24 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "server": {"mode": {"kind": "buffered", "k": 5, "concurrency": 8}},
         "groups": [NOBODY, {**ABSENT, "count": 7, "availability": {
             "kind": "bernoulli", "probability": 0.2}}],
+    },
+    "calls at each finish": {"server": {"mode": AT_FINISH}, "groups": [QUICK, ABSENT]},
+    "fedasync at each finish": {
+        "server": {"mode": {**AT_FINISH, "k": 1, "concurrency": 4}},
+        "groups": [QUICK, SLOW],
+    },
+    "a deadline at each finish": {
+        "server": {"mode": AT_FINISH, "deadline_s": 2.5},
+        "groups": [DROPPING, ABSENT],
+    },
+    "few take part at each finish": {
+        "server": {"mode": {**AT_FINISH, "k": 5, "concurrency": 8}},
+        "groups": [NOBODY, {**ABSENT, "count": 7, "availability": {
+            "kind": "bernoulli", "probability": 0.2}}],
+    },
+    "a shared link at each finish": {
+        "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
+        "groups": [{**QUICK, "count": 2}, VALLEY],
     },
     "opportunistic": {
         "server": {"mode": OPPORTUNISTIC, "deadline_s": 4.0},

@@ -66,6 +66,20 @@ def test_without_a_version_others_are_asked_at_once_or_at_the_next_step() -> Non
     assert buffered.next_s(RoundEnd(3, 120.0, [], untried=False), 60.0) == 180.0
 
 
+def test_with_calls_at_each_finish_the_next_round_opens_at_the_next_finish() -> None:
+    mode_ = mode("buffered", k=2, concurrency=2, calls_at="finish")
+
+    def next_s(finished: list[float], open: list[float], untried: bool = True) -> float:
+        return mode_.next_s(RoundEnd(3, 70.0, finished, untried, open), 60.0)
+
+    assert next_s([80.0, 75.0], [90.0]) == 80.0, "a version is made"
+    assert next_s([], [90.0, 85.0, 70.0]) == 85.0, "one has finished before, and two work"
+    assert next_s([], [90.0]) == 70.0, "one place is free, and others can be called"
+    assert next_s([], [90.0], untried=False) == 90.0, "nobody else can be called"
+    assert next_s([], [190.0], untried=False) == 120.0, "the next step of life comes first"
+    assert next_s([], [60.0], untried=False) == 120.0, "nobody works"
+
+
 @pytest.mark.parametrize("kind", ["synchronous", "opportunistic"])
 def test_rounds_of_the_other_modes_open_at_fixed_times(kind: str) -> None:
     assert mode(kind).next_s(RoundEnd(3, 120.0, [500.0], untried=False), 60.0) == 180.0
@@ -74,6 +88,9 @@ def test_rounds_of_the_other_modes_open_at_fixed_times(kind: str) -> None:
 def test_settings_that_contradict_each_other_are_refused() -> None:
     assert refusals(mode("buffered", k=2, concurrency=4)) == ""
     assert "at most 4 assignments" in refusals(mode("buffered", k=5, concurrency=4))
+    assert "expected k of at most 1,000" in refusals(
+        mode("buffered", k=2_000, concurrency=2_000, calls_at="finish"), devices=2_000
+    )
     assert "only 3 devices" in refusals(mode("buffered", k=4, concurrency=4), devices=3)
     assert "Leave the selection out" in refusals(
         mode("buffered", k=1), UniformSelection(kind="uniform", k=3)
@@ -145,6 +162,59 @@ def test_the_updates_that_finish_first_count_and_the_others_stay() -> None:
 def test_too_few_updates_wait_for_a_later_round() -> None:
     rules = Rules(lockstep=True, goal=3, least=3, carries=True)
     assert collected(Round(1, 0, rules, scenario_s=0.0), {"a": 5.0, "b": 1.0}).counted() == []
+
+
+def test_a_round_that_ends_at_each_finish_makes_a_version_when_enough_have_finished() -> None:
+    rules = Rules(lockstep=True, goal=2, least=2, carries=True, each=True)
+    first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 5.0, "b": 1.0, "c": 3.0})
+    assert first.counted() == [], "only b has finished at the next finish"
+    assert sorted(first.end().open_s) == [1.0, 3.0, 5.0]
+    second, _ = first.successor([], 0)
+    second.scenario_s = 1.0
+    collected(second, {"d": 1.5})
+    assert second.counted() == ["b", "d"], "d finishes before c"
+    assert second.end() == RoundEnd(2, 1.0, [1.0, 2.5], False, [5.0, 3.0])
+    together = Round(3, 1, rules, scenario_s=2.5)
+    together.take_over({client: second.cohort[client] for client in ("a", "c")})
+    collected(together, {"e": 0.5, "f": 0.5})
+    assert together.counted() == ["c", "e"], "three finish at 3, the ties by name"
+    left = Round(4, 2, rules, scenario_s=3.0)
+    left.take_over({client: together.cohort[client] for client in ("a", "f")})
+    collected(left, {"g": 4.0})
+    assert left.counted() == ["a", "f"], "f had finished before the round opened"
+
+
+def test_on_the_wall_clock_such_a_round_closes_with_the_first_update_that_comes() -> None:
+    rules = Rules(lockstep=False, goal=2, least=2, carries=True, each=True)
+    first = Round(1, 0, rules)
+    first.select(["a", "b"])
+    for client in ("a", "b"):
+        first.call(client)
+    assert first.receive(update("a", 1, 0.0)).outcome is Outcome.ACCEPTED
+    assert first.phase is RoundPhase.FOLDING
+    assert first.counted() == []
+    second, _ = first.successor([], 0)
+    assert second.has_work()
+    second.select(["c"])
+    assert second.phase is RoundPhase.COLLECTING, "an update that was there does not close it"
+    second.call("c")
+    assert second.receive(update("c", 2, 0.0)).outcome is Outcome.ACCEPTED
+    assert second.counted() == ["a", "c"]
+
+
+def test_a_round_has_work_if_a_device_is_expected_or_a_version_can_be_made() -> None:
+    rules = Rules(lockstep=False, goal=2, least=2, carries=True)
+    first = Round(1, 0, rules)
+    assert not first.has_work()
+    first.select(["a", "b", "c"])
+    for client in ("a", "b", "c"):
+        first.call(client)
+    for client in ("a", "b", "c"):
+        first.receive(update(client, 1, 0.0))
+    assert first.has_work()
+    second, _ = first.successor(["a", "b"], 1)
+    assert list(second.cohort) == ["c"]
+    assert not second.has_work(), "the update of c waits for another one"
 
 
 def test_an_update_counts_in_the_round_in_whose_window_it_finishes() -> None:

@@ -38,6 +38,38 @@ FLEETS: Mapping[str, Mapping[str, Any]] = {
             }
         ],
     },
+    # Rounds that end at every finish, with devices that decline, drop out, and finish together.
+    "finish": {
+        "server": {
+            "rounds": 6,
+            "deadline_s": 8.0,
+            "mode": {"kind": "buffered", "k": 3, "concurrency": 4, "calls_at": "finish"},
+        },
+        "clock": {"round_s": 2.0},
+        "groups": [
+            {"name": "alike", "count": 4, "device": {"examples_per_s": 4}},
+            {
+                "name": "dev",
+                "count": 4,
+                "device": {"examples_per_s": {"kind": "log-normal", "median": 1, "sigma": 0.5}},
+                "availability": {"kind": "bernoulli", "probability": 0.5},
+                "participation": {"drop_out": 0.2},
+            },
+        ],
+    },
+    "shared-finish": {
+        **_SHARED,
+        "server": {
+            "rounds": 6,
+            "mode": {
+                "kind": "buffered",
+                "k": 2,
+                "concurrency": 4,
+                "max_staleness": 3,
+                "calls_at": "finish",
+            },
+        },
+    },
     "shared-buffered": {
         **_SHARED,
         "server": {

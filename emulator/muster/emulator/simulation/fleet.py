@@ -258,15 +258,16 @@ def scenarios() -> Mapping[str, Scenario]:
         ),
         *(
             _scenario(
-                f"wall-{mode['kind']}",
+                f"wall-{name}",
                 server={"rounds": 5, "deadline_s": 4.0, "heartbeat_s": 2.0, "mode": mode},
                 clock={"kind": "wall", "round_s": 1.0},
                 groups=_MIXED,
             )
-            for mode in (
-                {"kind": "opportunistic", "max_staleness": 2},
-                {"kind": "buffered", "k": 2, "concurrency": 3},
-            )
+            for name, mode in {
+                "opportunistic": {"kind": "opportunistic", "max_staleness": 2},
+                "buffered": {"kind": "buffered", "k": 2, "concurrency": 3},
+                "finish": {"kind": "buffered", "k": 2, "concurrency": 3, "calls_at": "finish"},
+            }.items()
         ),
         _scenario(
             "wall-large-buffered",

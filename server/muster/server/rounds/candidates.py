@@ -22,10 +22,24 @@ def choose(
         devices: the devices that can be reached, in the order of the population.
         draws: makes the random stream of the round.
     """
+    devices = list(devices)
     candidates = candidates_of(round, devices)
-    chosen = mode.wanted(candidates, len(round.cohort), selection, draws)
+    chosen = mode.wanted(candidates, _open(round, devices), selection, draws)
     round.untried = 0 < len(chosen) < len(candidates)
     round.select(chosen)
+
+
+def _open(round: Round, devices: Iterable[EnrolledDevice]) -> int:
+    """The number of assignments that earlier rounds left open; without those whose work has
+    finished, if rounds end at each finish."""
+    rules, cohort = round.rules, round.cohort
+    if not rules.each:
+        return len(cohort)
+    if not rules.lockstep:
+        return sum(member.accepted is None for member in cohort.values())
+    # A restarted server calls before the updates have come again, so these say nothing yet.
+    opened_s = round.scenario_s or 0.0
+    return sum(each.client in cohort and each.busy_until_s > opened_s for each in devices)
 
 
 def candidates_of(round: Round, devices: Iterable[EnrolledDevice]) -> list[Candidate]:

@@ -55,6 +55,7 @@ class Round:
     sent_bytes: int = 0
     untried: bool = False
     _unspoken: int = 0
+    _brought: int = 0
     _arrived: dict[str, None] = field(default_factory=dict)
     """The clients whose updates were accepted before the round closed, in the order of arrival."""
 
@@ -79,6 +80,7 @@ class Round:
             )
         self._unspoken = sum(not member.spoke for member in self.cohort.values())
         self._arrived |= {c: None for c, m in self.cohort.items() if m.accepted is not None}
+        self._brought = len(self._arrived)
         if not self.cohort:
             self.happen(RoundEvent.NOBODY_SELECTED)
             return
@@ -126,6 +128,13 @@ class Round:
         """Whether the round still waits for the device."""
         member = self.cohort.get(client)
         return self.phase is RoundPhase.COLLECTING and member is not None and not member.spoke
+
+    def has_work(self) -> bool:
+        """Whether a device of the cohort is still expected, or enough updates for a version have
+        come."""
+        members = self.cohort.values()
+        accepted = sum(member.accepted is not None for member in members)
+        return accepted >= max(1, self.rules.least) or any(not m.spoke for m in members)
 
     def has_answered(self, client: str) -> bool:
         """Whether a device of the cohort has given any answer."""
@@ -263,14 +272,16 @@ class Round:
             self.happen(RoundEvent.GOAL_REACHED)
 
     def _goal_reached(self) -> bool:
+        if self.rules.each and len(self._arrived) > self._brought:
+            return True
         return self.rules.goal is not None and len(self._arrived) >= self.rules.goal
 
     def counted(self) -> list[str]:
         """The clients whose updates are folded, in the order of the cohort.
 
         In lockstep these are the first `goal` by modelled finish, ties by client, of those that met
-        the deadline and finished in the window. On the wall clock these are all whose updates were
-        accepted before the round closed.
+        the deadline and finished in the window, or until the next finish. On the wall clock these
+        are all whose updates were accepted before the round closed.
         """
         rules, chosen = self.rules, set(self._arrived)
         if rules.lockstep and (rules.goal or rules.window_s or rules.sharing):
@@ -284,9 +295,12 @@ class Round:
         finish."""
         slow, times = set(self.slow()), self.times()
         ends = {client: times[client].end_s for client in arrived if client not in slow}
+        opened_s, end_s = self.scenario_s or 0.0, math.inf
         if self.rules.window_s is not None:
-            end_s = (self.scenario_s or 0.0) + self.rules.window_s
-            ends = {client: end for client, end in ends.items() if end <= end_s}
+            end_s = opened_s + self.rules.window_s
+        if self.rules.each:
+            end_s = min((end for end in ends.values() if end > opened_s), default=opened_s)
+        ends = {client: end for client, end in ends.items() if end <= end_s}
         return sorted(ends, key=lambda client: (ends[client], client))[: self.rules.goal]
 
     def times(self) -> Mapping[str, WorkTime]:
@@ -311,9 +325,14 @@ class Round:
 
     def end(self) -> RoundEnd:
         """The end of the round in lockstep, from which its mode knows when the next one opens."""
-        times = self.times()
-        finished = [times[client].end_s for client in self.counted()]
-        return RoundEnd(self.number, self.scenario_s or 0.0, finished, self.untried)
+        times, counted = self.times(), set(self.counted())
+        finished = [times[client].end_s for client in self.cohort if client in counted]
+        open = [
+            time.end_s
+            for client, time in times.items()
+            if client not in counted and self.cohort[client].works
+        ]
+        return RoundEnd(self.number, self.scenario_s or 0.0, finished, self.untried, open)
 
     def successor(
         self, counted: Collection[str], base_version: int

@@ -27,6 +27,7 @@ class Rules:
         least: if fewer updates could count, none does.
         carries: whether updates that do not count in the round of their call may count later.
         max_staleness: the largest staleness of an update that counts; None: any.
+        each: whether the round also ends when one more update has finished.
         sharing: in lockstep, takes the times of the work whose updates arrived, as if every device
             had its link for itself, and returns the times with shared links; None: no link is
             shared.
@@ -41,6 +42,7 @@ class Rules:
     least: int = 0
     carries: bool = False
     max_staleness: int | None = None
+    each: bool = False
     sharing: Sharing | None = None
     awaits_answers: bool = False
 
@@ -86,5 +88,6 @@ class Rules:
             completion.least,
             mode.carries,
             mode.oldest(),
+            completion.each,
             awaits_answers=awaits_answers,
         )

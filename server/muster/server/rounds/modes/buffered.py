@@ -2,12 +2,11 @@
 
 Nguyen et al.: Federated Learning with Buffered Asynchronous Aggregation (FedBuff), AISTATS 2022,
 algorithm 1. With k = 1 it is asynchronous as in Xie, Koyejo, Gupta: Asynchronous Federated
-Optimization (FedAsync), 2019. One thing differs: devices are called when a version has been made,
-and not at the moment at which another device finishes.
+Optimization (FedAsync), 2019.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,6 +16,8 @@ from muster.server.rounds.modes.contract import Completion, ModeConditions, Roun
 from muster.server.rounds.modes.staleness_weights import AnyStalenessWeight, Polynomial
 from muster.server.rounds.selection import Candidate, Draws, Selection
 from muster.server.rounds.steps import step_at
+
+_MOST_BY_FINISH = 1_000
 
 
 class Buffered(Carrying):
@@ -31,6 +32,10 @@ class Buffered(Carrying):
     concurrency: DeviceCount = 30
     """The most assignments that are open at a time."""
 
+    calls_at: Literal["version", "finish"] = "version"
+    """When devices are called in place of those that have finished: when a version has been made,
+    or, as in FedBuff, whenever a device finishes. The latter makes a round of every update."""
+
     max_staleness: Annotated[int, Field(ge=0, le=1_000_000)] = 20
     """The largest staleness with which an update counts. An older one is recorded as late."""
 
@@ -39,14 +44,19 @@ class Buffered(Carrying):
     FedBuff."""
 
     def completion(self, goal: int | None, deadline_s: float | None) -> Completion:
-        return Completion(goal=self.k, deadline_s=deadline_s, least=self.k)
+        each = self.calls_at == "finish"
+        return Completion(goal=self.k, deadline_s=deadline_s, least=self.k, each=each)
 
     def next_s(self, ended: RoundEnd, round_s: float) -> float:
         if ended.finished_s:
             return max(ended.opened_s, *ended.finished_s)
-        if ended.untried:
-            return ended.opened_s
-        return (step_at(ended.opened_s, round_s) + 1) * round_s
+        next_step_s = (step_at(ended.opened_s, round_s) + 1) * round_s
+        if self.calls_at == "version":
+            return ended.opened_s if ended.untried else next_step_s
+        working = [finish_s for finish_s in ended.open_s if finish_s > ended.opened_s]
+        if len(working) >= self.concurrency:
+            return min(working)
+        return ended.opened_s if ended.untried else min([next_step_s, *working])
 
     def wanted(
         self, candidates: Sequence[Candidate], open: int, selection: Selection, draws: Draws
@@ -66,6 +76,11 @@ class Buffered(Carrying):
             )
         if self.k > devices:
             yield f"k: {self.k} updates, but the population has only {devices} devices"
+        if self.calls_at == "finish" and self.k > _MOST_BY_FINISH:
+            yield (
+                f"k: {self.k} updates make a version, and with calls_at = 'finish' each is a round "
+                f"of its own; expected k of at most {_MOST_BY_FINISH:,}, or calls_at = 'version'"
+            )
         if selection.kind != "all":
             yield (
                 f"server.selection: {selection.kind!r} selects devices for a round; in the "

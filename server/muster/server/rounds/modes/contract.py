@@ -27,12 +27,15 @@ class Completion(NamedTuple):
         deadline_s: the longest modelled duration of an assignment, after which its update is late;
             None: no limit.
         least: if fewer updates could count, none does, and they wait for a later round.
+        each: whether the round also ends when one more update has finished, so that another device
+            can be called; with fewer than `least` updates, it makes no version.
     """
 
     goal: int | None = None
     window_s: float | None = None
     deadline_s: float | None = None
     least: int = 0
+    each: bool = False
 
 
 class ModeConditions(NamedTuple):
@@ -65,12 +68,14 @@ class RoundEnd(NamedTuple):
         opened_s: scenario seconds at which it opened.
         finished_s: the modelled finishes of the updates that counted, in scenario seconds.
         untried: whether it called some devices, and others remain that it could have called.
+        open_s: the modelled finishes of the updates that stay open, in scenario seconds.
     """
 
     number: int
     opened_s: float
     finished_s: Sequence[float]
     untried: bool
+    open_s: Sequence[float] = ()
 
 
 class Mode(Plugin):
@@ -106,7 +111,8 @@ class Mode(Plugin):
 
         Args:
             candidates: the devices that can be called.
-            open: the number of assignments that earlier rounds left open.
+            open: the number of assignments that earlier rounds left open. If rounds end at each
+                finish (`Completion.each`), those whose work has finished are not counted.
             draws: makes the random stream of the round.
         """
         return selection.select(candidates, draws)
