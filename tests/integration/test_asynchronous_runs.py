@@ -115,6 +115,9 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+_PACES = {"kind": "log-normal", "median": 5, "sigma": 0.8}
+
+
 def discount(mode: dict[str, Any], staleness: int) -> float:
     if mode["kind"] == "opportunistic":
         return 1.0 if mode == MODES["alike"] else 1 / (1 + 0.5 * staleness)
@@ -137,8 +140,7 @@ def test_the_journal_tells_how_stale_the_updates_of_every_round_are(tmp_path: Pa
 
 def test_with_calls_at_each_finish_as_many_devices_work_at_every_time(tmp_path: Path) -> None:
     mode = MODES["at each finish"]
-    paces = {"kind": "log-normal", "median": 5, "sigma": 0.8}
-    groups = [{"name": "dev", "count": 12, "device": {"examples_per_s": paces}}]
+    groups = [{"name": "dev", "count": 12, "device": {"examples_per_s": _PACES}}]
     server = {"rounds": 20, "aggregator": "fedbuff", "mode": mode}
     read = scenario("fedbuff", mode, server=server, groups=groups)
     assert simulate_run(read, tmp_path / "run") == "completed"
@@ -150,6 +152,16 @@ def test_with_calls_at_each_finish_as_many_devices_work_at_every_time(tmp_path: 
         assert account.rounds["version"].max() == 20
     assert set(working) == {mode["concurrency"]}
     assert len(working) > 50, "a round for nearly every update"
+
+
+def test_with_one_update_a_version_it_is_the_same_when_devices_are_called(tmp_path: Path) -> None:
+    groups = [{"name": "dev", "count": 8, "device": {"examples_per_s": _PACES}}]
+    models = []
+    for calls_at in ("version", "finish"):
+        read = scenario("fedasync", {**MODES["fedasync"], "calls_at": calls_at}, groups=groups)
+        assert simulate_run(read, tmp_path / calls_at) == "completed"
+        models.append(last_model(tmp_path / calls_at))
+    np.testing.assert_array_equal(*models)
 
 
 @pytest.mark.parametrize(
