@@ -161,7 +161,7 @@ def test_with_one_update_a_version_it_is_the_same_when_devices_are_called(tmp_pa
         read = scenario("fedasync", {**MODES["fedasync"], "calls_at": calls_at}, groups=groups)
         assert simulate_run(read, tmp_path / calls_at) == "completed"
         models.append(last_model(tmp_path / calls_at))
-    np.testing.assert_array_equal(*models)
+    np.testing.assert_array_equal(models[0], models[1])
 
 
 @pytest.mark.parametrize(
