@@ -1,8 +1,13 @@
 """The tables of a scenario, and the plug-ins that it can choose."""
 
+import ast
+import inspect
 import re
+import textwrap
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -39,7 +44,7 @@ def scenario_sections() -> list[str]:
 
 def _section(section: type[Section], path: str, heading: str = "") -> Iterator[str]:
     yield from (f"### `{heading}`" if heading else "### Top level", "", *prose(section))
-    fields = {_key(name, field): field for name, field in section.model_fields.items()}
+    fields = {_key(name, field): field for name, field in _fields(section).items()}
     yield from _keys(fields)
     for key, field in fields.items():
         below = f"{path}.{key}".lstrip(".")
@@ -56,6 +61,33 @@ def _keys(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
         (f"`{key}`", _type(field), _default(field), _text(field)) for key, field in fields.items()
     ]
     yield from (*table(("key", "value", "default", "meaning"), rows), "")
+
+
+def _fields(section: type[Section]) -> dict[str, FieldInfo]:
+    """The fields of a section, described by the docstrings under them."""
+    texts = {
+        name: text
+        for of in reversed(section.__mro__)
+        if issubclass(of, Section)
+        for name, text in _docstrings(of)
+    }
+    fields = {name: copy(field) for name, field in section.model_fields.items()}
+    for name, field in fields.items():
+        field.description = texts.get(name)
+    return fields
+
+
+def _docstrings(section: type[Section]) -> Iterator[tuple[str, str]]:
+    """The fields that a class itself declares, each with the docstring under it."""
+    (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(parsed, ast.ClassDef)
+    for field, below in pairwise(parsed.body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, inspect.cleandoc(text)
 
 
 def _key(name: str, field: FieldInfo) -> str:
@@ -223,15 +255,15 @@ def _registry(path: str, registry: Registry[Any]) -> Iterator[str]:
     common = {"kind", *Task.model_fields} if registry is TASKS else {"kind"}
     if shared := _SHARED.get(path):
         common |= shared.model_fields.keys()
-        fields = {key: field for key, field in shared.model_fields.items() if key != "kind"}
+        fields = {key: field for key, field in _fields(shared).items() if key != "kind"}
         yield from ("Every one of them has:", "", *_keys(fields))
     for name, plugin in sorted(registry.built_in.items()):
         yield from (f"#### `{name}`", "", *prose(plugin))
-        fields = {key: field for key, field in plugin.model_fields.items() if key not in common}
+        fields = {key: field for key, field in _fields(plugin).items() if key not in common}
         if registry is TASKS and plugin.model_fields["model"].default != Task.model_fields[
             "model"
         ].default:  # fmt: skip
-            fields = {"model": plugin.model_fields["model"], **fields}
+            fields = {"model": _fields(plugin)["model"], **fields}
         if fields:
             yield from _keys(fields)
     yield from _tables_inside(registry)
@@ -248,4 +280,4 @@ def _tables_inside(registry: Registry[Any]) -> Iterator[str]:
         if _is_section(kind := _bare(field.annotation)) and not issubclass(kind, Plugin)
     }
     for key, kind in inside.items():
-        yield from (f"#### The table `{key}`", "", *prose(kind), *_keys(kind.model_fields))
+        yield from (f"#### The table `{key}`", "", *prose(kind), *_keys(_fields(kind)))
