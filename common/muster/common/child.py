@@ -5,19 +5,27 @@
 runs MODULE as `python -m MODULE ARGUMENT...` would. Before that it asks the kernel to kill this
 process when its parent is gone, because the program's own imports may take seconds, and a parent
 that dies meanwhile must not leave an orphan. `muster.common.processes.child_command` makes this
-command.
+command. With `--loaded` before MODULE, a package, only the imports are done, and the program
+begins when a line comes on the standard input.
 """
 
 import runpy
 import sys
+from importlib import import_module
 
-from muster.common.processes import die_with_parent
+from muster.common.processes import LOADED, die_with_parent
 
 
 def main() -> None:
     """Run the module that the command line names."""
     die_with_parent()
     del sys.argv[0]
+    if sys.argv[0] == LOADED:
+        del sys.argv[0]
+        program = import_module(f"{sys.argv[0]}.__main__")
+        if sys.stdin.readline():
+            program.main()
+        return
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

@@ -11,6 +11,9 @@ from contextlib import suppress
 PARENT = "MUSTER_PARENT"
 """Environment variable that has the process id of the parent, for `die_with_parent`."""
 
+LOADED = "--loaded"
+"""Before the module in a child's command: import it, and wait for a line before it begins."""
+
 _PR_SET_PDEATHSIG = 1
 
 

@@ -77,6 +77,9 @@ class Backend:
     def with_addresses(self, server: ServerProcess) -> ServerProcess:
         return server
 
+    async def load_server(self) -> None:
+        pass
+
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
         await self.start("nursery")
         return PREPARED

@@ -155,6 +155,10 @@ class Backend(Protocol):
         """The server's settings, with the addresses of the server and of its evaluation."""
         ...
 
+    async def load_server(self) -> None:
+        """Load the server's program, so that `start_server` takes less time, if the backend can."""
+        ...
+
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
         """Start the nursery, which prepares the task. Return what it reports: `examples`, `schema`.
 

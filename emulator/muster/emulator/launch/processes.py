@@ -17,7 +17,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, LaunchFailed
-from muster.common.processes import PARENT, child_command
+from muster.common.processes import LOADED, PARENT, child_command
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
@@ -63,6 +63,8 @@ class Processes:
         self._clock = clock
         self._died = died
         self._server: asyncio.subprocess.Process | None = None
+        self._loaded: asyncio.subprocess.Process | None = None
+        """A server whose imports are done, or under way, and which has not begun."""
         self._nursery: asyncio.subprocess.Process | None = None
         self._nursery_name = nursery
         self._spawned: list[asyncio.subprocess.Process] = []
@@ -179,6 +181,15 @@ class Processes:
 
     # --- the server ------------------------------------------------------------------------------
 
+    async def load_server(self) -> None:
+        """Let a server import what it needs, until `start_server` lets it begin."""
+        if self._loaded is None:
+            command = [LOADED, *self._server_command()]
+            self._loaded = await self._launched("server", command, stdin=asyncio.subprocess.PIPE)
+
+    def _server_command(self) -> list[str]:
+        return ["muster.server", str(self._folder)]
+
     async def start_server(self) -> str:
         """Start the server in the run folder; return its address, host:port.
 
@@ -189,7 +200,14 @@ class Processes:
         address = self._folder / ADDRESS
         _remove(address)
         self._starting.begin("server")
-        self._server = await self._start("server", ["muster.server", str(self._folder)])
+        loaded, self._loaded = self._loaded, None
+        if loaded is None or loaded.returncode is not None:
+            self._server = await self._start("server", self._server_command())
+        else:
+            assert loaded.stdin is not None
+            loaded.stdin.write(b"\n")
+            loaded.stdin.close()
+            self._server = self._watched("server", loaded)
         found = json.loads(await self._content("server", address))
         return f"{found['host']}:{found['port']}"
 
@@ -235,11 +253,13 @@ class Processes:
         # The kernel kills the devices when the nursery dies, and the evaluation when the server
         # dies.
         below = self._below_server()
-        for process in (self._server, self._nursery, *self._spawned, *self._gateways):
+        for process in (self._loaded, self._server, self._nursery, *self._spawned, *self._gateways):
             if process is not None and process.returncode is None:
                 process.kill()
         if self._waiting:
             await asyncio.wait(self._waiting)
+        if self._loaded is not None:
+            await self._loaded.wait()
         self._hang_up()
         for pid in [*(program.pid for program in self._alive.values()), *below]:
             await self._gone(pid)
@@ -275,11 +295,16 @@ class Processes:
     async def _start(
         self, name: str, module: Sequence[str], **options: Any
     ) -> asyncio.subprocess.Process:
+        return self._watched(name, await self._launched(name, module, **options))
+
+    async def _launched(
+        self, name: str, module: Sequence[str], **options: Any
+    ) -> asyncio.subprocess.Process:
         log = os.open(
             self._folder / "logs" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
         )
         try:
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *child_command(*module),
                 stdout=log,
                 stderr=log,
@@ -296,6 +321,10 @@ class Processes:
             )
         finally:
             os.close(log)
+
+    def _watched(
+        self, name: str, process: asyncio.subprocess.Process
+    ) -> asyncio.subprocess.Process:
         self._alive[name] = program = LocalProgram(process.pid)
         waiting = asyncio.create_task(self._wait(name, program, process))
         self._waiting.add(waiting)

@@ -165,6 +165,7 @@ class Supervisor:
     async def _start(self) -> None:
         self._faults.begin()
         nursery = self.configs.nursery()
+        await self.backend.load_server()
         prepared = await self._until_ready(
             "nursery", lambda: self.backend.start_nursery(nursery), Started
         )

@@ -292,6 +292,10 @@ class RayFleet:
         self._gateways[config.group] = ports.host
         return ports
 
+    async def load_server(self) -> None:
+        """Let the server's program be loaded on this machine."""
+        await self._here.load_server()
+
     async def start_server(self) -> str:
         """Start the server on this machine; return its address, host:port."""
         return await self._here.start_server()
