@@ -14,7 +14,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.experiments.planning import plan
 from muster.emulator.experiments.planning.group_lives import GroupLives
 from muster.emulator.experiments.planning.result import GroupPlan, Learning
-from muster.emulator.fleet.lives import by_group, members_of
+from muster.emulator.fleet.lives import by_group, life_of, members_of
 from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
@@ -230,7 +230,8 @@ def test_shared_links_are_those_of_a_simulation_in_tiny_steps(tmp_path: Path) ->
         end_s = float(account.rounds["next_s"].iloc[-1])
     answers = answers[(answers["decision"] == "accept") & answers["client"].str.contains("valley")]
     _, (valley, residents) = by_group(read, population(read))
-    lives = GroupLives.of(read, valley, members_of(read, valley, residents), Learning.of(read))
+    members = members_of(read, valley, residents)
+    lives = GroupLives.of(read, valley, life_of(read, valley), members, Learning.of(read))
     train_s = dict(zip(lives.clients, lives.effort.train_s.tolist(), strict=True))
     lines = dict(zip(lives.clients, lives.lines, strict=True))
     rows: list[Any] = list(answers.itertuples())

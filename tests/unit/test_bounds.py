@@ -117,7 +117,10 @@ def complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     [
         ("seed=9223372036854775808", "64 bits"),
         ("seed=-1", "seed: expected at least 0, found -1"),
-        ("groups[0].count=100000000", "groups[0].count: expected at most 100,000, found 100000000"),
+        (
+            "groups[0].count=100000000",
+            "groups[0].count: expected at most 1,000,000, found 100000000",
+        ),
         ("server.rounds=10000001", "server.rounds: expected at most 10,000,000, found 10000001"),
         ("server.rounds=100000000000000000000", "64 bits"),
         ("server.heartbeat_s=1e-9", "server.heartbeat_s: expected at least 0.01, found 1e-09"),
@@ -143,10 +146,18 @@ def test_a_number_out_of_bounds_is_refused_by_its_key(
 
 
 def test_the_devices_of_all_groups_have_a_limit_together(complaint: Callable[..., str]) -> None:
-    group = "{name='b',count=99999}"
-    assert "groups: 100,001 devices in all, expected at most 100,000" in complaint(
+    group = "{name='b',count=999999}"
+    assert "groups: 1,000,001 devices in all, expected at most 1,000,000" in complaint(
         "groups=[{name='a',count=2}," + group + "]"
     )
+
+
+def test_a_run_has_fewer_devices_than_a_plan(
+    complaint: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_view, "population", pytest.fail)
+    said = complaint("groups[0].count=100001")
+    assert "100,001 devices in all, expected at most 100,000 in a run; `muster plan`" in said
 
 
 def test_a_population_of_a_hundred_million_is_refused_at_once(

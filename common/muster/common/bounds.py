@@ -10,10 +10,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-DEVICES = 100_000
-"""Most devices of a population. Before anything starts, their covariates, enrollment and
-configuration are computed. That takes some seconds for so many devices; ten times as many would
-take a minute in silence."""
+DEVICES = 1_000_000
+"""Most devices of a population, which `muster plan` computes in some minutes."""
+
+RUNNING_DEVICES = 100_000
+"""Most devices of a run. Before anything starts, their covariates, enrollment and configuration are
+computed. That takes some seconds for so many devices; ten times as many would take a minute in
+silence."""
 
 ROUNDS = 10_000_000
 """Most rounds of a run. A round takes at least some milliseconds, so these take a day or more."""

@@ -33,9 +33,22 @@ def integer(seed: int, *name: str | int) -> int:
 
 
 def _digest(seed: int, name: tuple[str | int, ...]) -> bytes:
+    return hashlib.blake2b(_text(seed, *name), digest_size=16).digest()
+
+
+def _digests(seed: int, purpose: tuple[str | int, ...], clients: Sequence[str]) -> bytes:
+    """The digests of (*purpose, client) for every client, one after the other."""
+    begun, found = hashlib.blake2b(_text(seed, *purpose), digest_size=16), []
+    for client in clients:
+        of_client = begun.copy()
+        of_client.update(_text(client))
+        found.append(of_client.digest())
+    return b"".join(found)
+
+
+def _text(*parts: str | int) -> bytes:
     # Length-prefixed, so that ("ab", "c") and ("a", "bc") are different names.
-    text = "".join(f"{len(part)}:{part}" for part in map(str, (seed, *name)))
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return "".join([f"{len(part)}:{part}" for part in map(str, parts)]).encode()
 
 
 def normals(u: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -66,8 +79,7 @@ class Numbers:
         width: int = 1,
         ahead: int = 64,
     ) -> None:
-        digests = b"".join(_digest(seed, (*purpose, client)) for client in clients)
-        self._keys = np.frombuffer(digests, "<u8").reshape(-1, 2)
+        self._keys = np.frombuffer(_digests(seed, purpose, clients), "<u8").reshape(-1, 2)
         self._width = width
         self._rows = np.arange(len(clients))
         # One count of Philox's counter gives four numbers, and blocks must begin at a whole count.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from muster.common.bounds import DEVICES, RUNNING_DEVICES
 from muster.common.errors import ConfigError
 from muster.common.features import Feature
 from muster.common.seeds import stream
@@ -62,11 +63,17 @@ def population_of(scenario: Scenario, residents: Sequence[Resident]) -> Populati
 
 
 def require(scenario: Scenario) -> None:
-    """Check that the scenario's population is possible and that its aggregator can work with it.
+    """Check that the scenario's population is possible and not too large for a run, and that its
+    aggregator can work with it.
 
     Raises:
         ConfigError: it is not, or it cannot.
     """
+    if scenario.devices > RUNNING_DEVICES:
+        raise ConfigError(
+            f"groups: {scenario.devices:,} devices in all, expected at most {RUNNING_DEVICES:,} in "
+            f"a run; `muster plan` computes the lives of up to {DEVICES:,} without one"
+        )
     residents = population(scenario)
     rule = scenario.server.aggregator
     never = [resident.client for resident in residents if resident.propensity == 0]

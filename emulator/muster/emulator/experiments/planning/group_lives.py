@@ -5,11 +5,10 @@ from typing import NamedTuple, Self
 
 from muster.client.config import PackMember
 from muster.client.device_simulation import DeviceSimulation
-from muster.client.faults.scheduled import DeviceFault
-from muster.client.life import Effort
+from muster.client.life import Effort, Life
 from muster.common.lines import LinkModel
 from muster.emulator.experiments.planning.result import Learning
-from muster.emulator.fleet.lives import life_of, line_of
+from muster.emulator.fleet.lives import line_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 
@@ -34,21 +33,19 @@ class GroupLives(NamedTuple):
         cls,
         scenario: Scenario,
         group: Group,
+        life: Life,
         members: Sequence[PackMember],
         learning: Learning,
-        faults: Sequence[DeviceFault] = (),
         ahead: int = 64,
     ) -> Self:
         """The lives of these members of a group.
 
         Args:
-            faults: the faults that act inside the devices of the scenario.
+            life: the settings of the whole group.
             ahead: number of steps for which random numbers are drawn at once.
         """
         beings = [member.being() for member in members]
-        lives = DeviceSimulation(
-            life_of(scenario, group, faults), scenario.seed, beings, ahead=ahead
-        )
+        lives = DeviceSimulation(life, scenario.seed, beings, ahead=ahead)
         lines = [line_of(scenario, group, member.client) for member in members]
         return cls(members, lives, lines, learning.effort(scenario, group, members, lines))
 

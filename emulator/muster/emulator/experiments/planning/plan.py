@@ -16,7 +16,7 @@ import numpy as np
 from muster.client.config import PackMember
 from muster.client.faults.scheduled import DeviceFault, life_faults
 from muster.client.foresight import TICK_S
-from muster.client.life import CODE, VERDICTS, Decided, Effort
+from muster.client.life import CODE, VERDICTS, Decided, Effort, Life
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError
@@ -28,7 +28,7 @@ from muster.emulator.experiments.planning.result import GroupPlan, Learning, Pla
 from muster.emulator.experiments.planning.tally import GroupTally
 from muster.emulator.experiments.planning.virtual_rounds import VirtualRounds
 from muster.emulator.faults.of_scenario import ScenarioFaults
-from muster.emulator.fleet.lives import by_group, members_of
+from muster.emulator.fleet.lives import by_group, life_of, members_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
@@ -101,14 +101,15 @@ def _simulated(
     done, of = 0, len(enrolled) * len(steps)
     groups = []
     for group, of_group in by_group(scenario, residents):
-        members = members_of(scenario, group, of_group)
-        found = GroupPlan.without(group, len(members), len(steps))
+        members, life = members_of(scenario, group, of_group), life_of(scenario, group, faults)
+        found = GroupPlan.without(group, [member.client for member in members], len(steps))
         # Devices that share a link have to be computed together.
         at_once = len(members) or 1 if group.shared_link.gateway else _TOGETHER
         for start in range(0, len(members), at_once):
             together = members[start : start + at_once]
             report = partial(_report, progress, done, of, len(together))
-            _simulate(found, scenario, group, faults, together, learning, calls, steps, report)
+            part = slice(start, start + len(together))
+            _simulate(found, part, scenario, group, life, together, learning, calls, steps, report)
             done += len(together) * len(steps)
             progress(done, of)
         found.charge /= max(1, len(members))
@@ -129,7 +130,8 @@ def _played(
     lives, tallies = {}, {}
     for group, of_group in by_group(scenario, residents):
         if members := members_of(scenario, group, of_group):
-            lives[group.name] = GroupLives.of(scenario, group, members, learning, faults)
+            life = life_of(scenario, group, faults)
+            lives[group.name] = GroupLives.of(scenario, group, life, members, learning)
         tallies[group.name] = GroupTally(group, lives.get(group.name))
     devices = sum(len(of_group.members) for of_group in lives.values())
     of = devices * scenario.server.rounds
@@ -212,9 +214,10 @@ class _Calls:
 
 def _simulate(
     found: GroupPlan,
+    part: slice,
     scenario: Scenario,
     group: Group,
-    faults: Sequence[DeviceFault],
+    life: Life,
     members: Sequence[PackMember],
     learning: Learning,
     calls: _Calls,
@@ -224,11 +227,12 @@ def _simulate(
     """Simulate some devices of a group and add them to the group's plan.
 
     Args:
+        part: the places of these devices among those of the group.
         report: called with the number of rounds that are done; it may raise to end the plan.
     """
     n, rounds = len(members), len(steps)
     ahead = min(_AHEAD, int(steps[-1]) + 1)
-    _, lives, lines, usual = GroupLives.of(scenario, group, members, learning, faults, ahead)
+    _, lives, lines, usual = GroupLives.of(scenario, group, life, members, learning, ahead)
     places = {member.client: place for place, member in enumerate(members)}
     sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), usual)
     chance = np.zeros(n)
@@ -260,9 +264,8 @@ def _simulate(
         found.late[place] += np.count_nonzero(took_s > deadline_s)
         fates[called, codes] += 1
         lives.take_part(accepted, verdict, effort)
-    found.clients += [member.client for member in members]
-    found.chance = np.concatenate([found.chance, chance / rounds])
-    found.fates = np.concatenate([found.fates, fates])
+    found.chance[part] = chance / rounds
+    found.fates[part] = fates
 
 
 class _Sharing:

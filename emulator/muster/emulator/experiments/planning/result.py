@@ -130,18 +130,21 @@ class GroupPlan:
     late: FloatArray
     charge: FloatArray
     reasons: dict[Reason, FloatArray]
-    clients: list[str] = field(default_factory=list)
-    chance: FloatArray = field(default_factory=lambda: np.zeros(0))
-    fates: IntArray = field(default_factory=lambda: np.zeros((0, len(VERDICTS)), dtype=np.int64))
+    clients: list[str]
+    chance: FloatArray
+    fates: IntArray
     counting: Counting | None = None
 
     @classmethod
-    def without(cls, group: Group, enrolled: int, rounds: int) -> Self:
-        """The plan of a group before any device is counted."""
+    def without(cls, group: Group, clients: Sequence[str], rounds: int) -> Self:
+        """The plan of a group before any of its enrolled devices is counted."""
+        enrolled = len(clients)
         available, called, accepted, delivered, late, charge = np.zeros((6, rounds))
         reasons = {reason: np.zeros(rounds) for reason in VERDICTS if reason is not None}
         counts = available, called, accepted, delivered, late, charge, reasons
-        return cls(group.name, group.count, enrolled, *counts)
+        fates = np.zeros((enrolled, len(VERDICTS)), dtype=np.int64)
+        own = list(clients), np.zeros(enrolled), fates
+        return cls(group.name, group.count, enrolled, *counts, *own)
 
     @property
     def in_time(self) -> FloatArray:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.client.config import NurseryProcess, PackProcess
-from muster.common.bounds import DEVICES
+from muster.common.bounds import RUNNING_DEVICES
 from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
 from muster.common.errors import LaunchFailed
@@ -187,7 +187,7 @@ def main() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    raise_file_limit(DEVICES)
+    raise_file_limit(RUNNING_DEVICES)
     asyncio.run(_serve())
 
 
