@@ -127,8 +127,9 @@ class DeviceSimulation:
             found, *normal = self._forced.at(tick)[rows].T
             within = 1 - (1 - charging.forced_probability) ** (tick_s / 3600)
             forced = empty & (found < within)
-            lasts = charging.top_up_s * np.exp(charging.top_up_sigma * normals(*normal)[0])
-            state[:, _FORCED_UNTIL] = np.where(forced, time_s + lasts, state[:, _FORCED_UNTIL])
+            drawn, _ = normals(*(numbers[forced] for numbers in normal))
+            lasts = charging.top_up_s * np.exp(charging.top_up_sigma * drawn)
+            state[forced, _FORCED_UNTIL] = time_s + lasts
             plugged |= forced
         if effects is not None:
             plugged = plugged & ~effects.unplugged[rows]
