@@ -1,14 +1,20 @@
-"""The gradients of linear models that are written out are those of autograd."""
+"""The gradients that are written out are those of autograd."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from muster.client.gradients import AddGradient, AutogradGradient, WrittenGradient, gradient_of
+from muster.client.gradients import (
+    AddGradient,
+    AutogradGradient,
+    LayeredGradient,
+    WrittenGradient,
+    gradient_of,
+)
 from muster.tasks.classification import Digits
 from muster.tasks.logistic import LogisticRegression, OpenLogisticRegression
 from muster.tasks.models import Linear, Mlp, Softmax
@@ -28,17 +34,21 @@ Make = Callable[[OpenTask, nn.Module], AddGradient]
 
 
 def gradients(
-    opened: OpenTask, examples: Examples, make: Make = gradient_of
+    opened: OpenTask, examples: Examples, make: Make = gradient_of, begin: float = 1.0
 ) -> tuple[type, float, list[np.ndarray]]:
     """How the gradient was computed, the loss, and the gradient of every parameter, at a fixed
-    point."""
+    point.
+
+    Args:
+        begin: what every gradient is before.
+    """
     module = opened.module()
     draws = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=draws))
     for parameter in module.parameters():
-        parameter.grad = torch.ones_like(parameter)  # gradients are added to what is there
+        parameter.grad = torch.full_like(parameter, begin)  # gradients are added to what is there
     add = make(opened, module)
     loss = add(torch.from_numpy(examples.x), torch.from_numpy(examples.y))
     found = [
@@ -76,6 +86,58 @@ def test_a_derived_task_with_a_loss_of_its_own_is_left_to_autograd() -> None:
     np.testing.assert_allclose(doubled_gradient - 1, 2 * (gradient - 1), rtol=1e-5)
 
 
-def test_a_model_with_hidden_layers_is_left_to_autograd() -> None:
-    opened = Digits(model=Mlp(hidden=[4])).open(3, 2)
-    assert gradients(opened, opened.client(0))[0] is AutogradGradient
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("hidden", [[4], [64], [40, 30, 20]], ids=str)
+@pytest.mark.parametrize("size", [1, 7, 32])
+def test_gradients_of_hidden_layers_have_the_bits_of_autograd(
+    activation: Literal["relu", "tanh"], hidden: list[int], size: int
+) -> None:
+    opened = Digits(model=Mlp(hidden=hidden, activation=activation)).open(3, 2)
+    some = opened.client(1)
+    some = Examples(some.x[:size], some.y[:size])
+    how, loss, written = gradients(opened, some, begin=0.0)
+    _, expected, autograd = gradients(opened, some, AutogradGradient, begin=0.0)
+    assert (how, loss) == (LayeredGradient, expected)
+    for ours, theirs in zip(written, autograd, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_gradients_of_hidden_layers_are_added_to_what_is_there() -> None:
+    opened = Digits(model=Mlp(hidden=[8])).open(3, 2)
+    _, _, fresh = gradients(opened, opened.client(1), begin=0.0)
+    _, _, added = gradients(opened, opened.client(1))
+    for new, both in zip(fresh, added, strict=True):
+        np.testing.assert_allclose(both, new + 1, rtol=1e-5, atol=1e-6)
+
+
+class _Scaled(nn.Linear):
+    """A layer of a user, which computes something else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def _frozen() -> nn.Linear:
+    layer = nn.Linear(64, 8)
+    layer.weight.requires_grad_(False)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [_Scaled(64, 8), nn.ReLU(), nn.Linear(8, 10)],
+        [nn.Linear(64, 8), nn.Sigmoid(), nn.Linear(8, 10)],
+        [nn.Linear(64, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 10)],
+        [nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10), nn.ReLU()],
+        [nn.Linear(64, 8, bias=False), nn.ReLU(), nn.Linear(8, 10)],
+        [_frozen(), nn.ReLU(), nn.Linear(8, 10)],
+        [nn.utils.parametrizations.weight_norm(nn.Linear(64, 8)), nn.ReLU(), nn.Linear(8, 10)],
+    ],
+    ids=["own layer", "sigmoid", "dropout", "last", "no bias", "frozen", "weight norm"],
+)
+def test_other_models_are_left_to_autograd(parts: list[nn.Module]) -> None:
+    module = nn.Sequential(nn.Flatten(), *parts)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    assert type(gradient_of(Digits().open(3, 2), module)) is AutogradGradient

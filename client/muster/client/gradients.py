@@ -1,12 +1,14 @@
 """The gradient of the loss of a minibatch.
 
-`gradient_of` chooses how it is computed: by autograd, or for a linear model by the chain rule
-written out, which takes a third of the time. Models of that kind are so small that most of the time
-of a step is autograd's bookkeeping.
+`gradient_of` chooses how it is computed: by autograd, or by the chain rule written out. For a
+linear model that takes a third of the time, and for a multilayer perceptron two thirds to four
+fifths. Such models are so small that much of the time of a step is autograd's bookkeeping.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -22,6 +24,8 @@ def gradient_of(task: OpenTask, module: nn.Module) -> AddGradient:
     layer = _only_layer(module)
     if layer is not None and _slope_fits(type(task)):
         return WrittenGradient(task, layer)
+    if (layers := _hidden_layers(module)) is not None:
+        return LayeredGradient(task, layers)
     return AutogradGradient(task, module)
 
 
@@ -32,6 +36,49 @@ def _only_layer(module: nn.Module) -> nn.Linear | None:
         assert isinstance(layer, nn.Linear)
         return layer
     return None
+
+
+class Activation(NamedTuple):
+    """An activation after a layer.
+
+    Attributes:
+        apply_: changes the outputs of the layer to those of the activation.
+        gradient: takes the gradient with respect to the outputs of the activation, and these
+            outputs; returns the gradient with respect to its inputs.
+    """
+
+    apply_: Callable[[Tensor], Tensor]
+    gradient: Callable[[Tensor, Tensor], Tensor]
+
+
+# The functions with which autograd goes back through these modules.
+_ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    nn.ReLU: Activation(Tensor.relu_, lambda g, y: torch.ops.aten.threshold_backward(g, y, 0)),
+    nn.Tanh: Activation(Tensor.tanh_, torch.ops.aten.tanh_backward),
+}
+
+Layer = tuple[nn.Linear, Activation | None]
+"""A linear layer, and the activation after it; the last layer has none."""
+
+
+def _hidden_layers(module: nn.Module) -> Sequence[Layer] | None:
+    """The layers of a multilayer perceptron, in order; None if the module is something else."""
+    if type(module) is not nn.Sequential or not module or type(module[0]) is not nn.Flatten:
+        return None
+    parts, layers = [*module][1:], []
+    for place in range(0, len(parts), 2):
+        layer, activation = parts[place], [type(part) for part in parts[place + 1 : place + 2]]
+        if not _is_plain(layer) or not all(kind in _ACTIVATIONS for kind in activation):
+            return None
+        layers.append((layer, _ACTIVATIONS[activation[0]] if activation else None))
+    return layers if len(layers) > 1 and layers[-1][1] is None else None
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a module is a linear layer that trains its own weight and bias, and nothing else."""
+    named = dict(layer.named_parameters())
+    plain = type(layer) is nn.Linear and named.keys() == {"weight", "bias"}
+    return plain and all(parameter.requires_grad for parameter in named.values())
 
 
 def _slope_fits(task: type[OpenTask]) -> bool:
@@ -81,3 +128,44 @@ class WrittenGradient:
         if self._bias_gradient is not None:
             self._bias_gradient.add_(slope.sum(0))
         return self._task.loss(outputs, y).item()
+
+
+class LayeredGradient:
+    """An `AddGradient` of a multilayer perceptron, by the chain rule.
+
+    Autograd computes only the derivative of the loss with respect to the outputs. The rest are the
+    operations that autograd would do, in the same order, so the gradient has the same bits. But
+    they add to the gradients of the parameters without a tensor in between.
+    """
+
+    def __init__(self, task: OpenTask, layers: Sequence[Layer]) -> None:
+        self._task = task
+        layered = []
+        for layer, activation in layers:
+            weight, bias = layer.weight, layer.bias
+            assert weight.grad is not None
+            assert bias.grad is not None
+            values = weight.detach(), bias.detach()
+            layered.append((*values, weight.grad, bias.grad, activation))
+        self._numbered = list(enumerate(layered))
+
+    def __call__(self, x: Tensor, y: Tensor) -> float:
+        inputs, outputs = [], x.flatten(1)
+        for _, (weight, bias, _, _, activation) in self._numbered:
+            inputs.append(outputs)
+            outputs = linear(outputs, weight, bias)
+            if activation is not None:
+                outputs = activation.apply_(outputs)
+        outputs.requires_grad_()
+        loss = self._task.loss(outputs, y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert outputs.grad is not None
+        slope = outputs.grad
+        for place, (weight, _, of_weight, of_bias, activation) in reversed(self._numbered):
+            if activation is not None:
+                slope = activation.gradient(slope, inputs[place + 1])
+            of_weight.addmm_(slope.t(), inputs[place])
+            of_bias.add_(slope.sum(0))
+            if place > 0:
+                slope = slope.mm(weight)
+        return loss.item()
