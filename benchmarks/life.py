@@ -1,7 +1,7 @@
 """The cost of simulated devices: an absent device in a lockstep round, a plan, and churn on the
 wall clock.
 
-python benchmarks/life.py             # a table, and benchmarks/out/life.json (about five minutes)
+python benchmarks/life.py             # a table, and benchmarks/out/life.json (about ten minutes)
 python benchmarks/life.py --quick     # fewer devices and rounds
 """
 
@@ -11,6 +11,7 @@ import os
 import statistics
 import sys
 import tempfile
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     scale = 10 if options.quick else 1
     phone = {"device": {"profile": "phone"}}
+    markov = {"kind": "markov", "mean_up_s": 1800, "mean_down_s": 600}
     cases = [
         lambda: absence("absent, a process each (goal 0.3)", 200 // scale + WARM_UP, 90),
         lambda: absence("absent phones, a process each", 200 // scale + WARM_UP, 90, **phone),
@@ -119,9 +121,9 @@ def main() -> None:
         lambda: absence("absent phones, packed", 100 // scale + WARM_UP, 1000,
                         devices_per_process=500, **phone),
         lambda: churn(30 // scale + 2),
-        lambda: planning(100_000 // scale, 1000, "markov",
-                         availability={"kind": "markov", "mean_up_s": 1800, "mean_down_s": 600}),
-        lambda: planning(100_000 // scale, 1000, "phones", **phone),
+        *(partial(planning, devices // scale, 1000, name, **life)
+          for devices in (100_000, 1_000_000)
+          for name, life in {"markov": {"availability": markov}, "phones": phone}.items()),
     ]  # fmt: skip
     results = []
     for case in cases:

@@ -59,6 +59,17 @@ def test_a_version_after_every_update_is_planned_from_finish_to_finish() -> None
     assert (a.open, b.open) == (1, 0)
 
 
+def test_with_calls_at_each_finish_every_finish_ends_a_round() -> None:
+    """Both are called at 0. At 1 a has finished, and waits for b, so nobody else can be called. At
+    2.5 there is a version, and it begins again."""
+    found = planned({"kind": "buffered", "k": 2, "concurrency": 2, "calls_at": "finish"}, rounds=3)
+    assert found.times_s.tolist() == [0, 1, 2.5, 3.5, 5, 6]
+    assert found.versions is not None
+    assert found.versions.tolist() == [0, 1, 1, 2, 2, 3]
+    assert found.end_s == 7.5
+    assert "make no version" not in describe(found), "this is how such rounds are"
+
+
 def test_updates_that_would_be_too_old_are_counted_by_the_round_of_their_call() -> None:
     """The update of b from round 1 would count in round 3 with staleness 2."""
     found = planned({**K1, "max_staleness": 1}, rounds=3)

@@ -247,8 +247,10 @@ def _unforeseen(plan: Plan) -> Iterator[str]:
 
 
 def _empty_rounds(plan: Plan) -> Iterator[str]:
-    """A warning if there are rounds without a version."""
+    """A warning if there are rounds without a version, and not because every finish ends a round."""
     if plan.versions is not None:
+        if plan.scenario.server.mode.completion(None, None).each:
+            return
         if empty := plan.rounds - int(plan.versions[-1]):
             yield (
                 f"warning: {empty:,} of {plan.rounds:,} rounds make no version, because too few "
