@@ -247,7 +247,7 @@ def _unforeseen(plan: Plan) -> Iterator[str]:
 
 
 def _empty_rounds(plan: Plan) -> Iterator[str]:
-    """A warning of rounds without a version, unless they are so because every finish ends a round."""
+    """A warning of rounds without a version, unless every finish ends a round."""
     if plan.versions is not None:
         if plan.scenario.server.mode.completion(None, None).each:
             return
