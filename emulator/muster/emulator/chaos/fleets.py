@@ -131,7 +131,8 @@ def _mode(random: Random, mode: str) -> Values:
     if mode == "opportunistic":
         return {"kind": mode, "max_staleness": random.randint(1, 4)}
     if mode == "buffered":
-        return {"kind": mode, "k": random.choice([1, 2]), "concurrency": random.choice([2, 3])}
+        sizes = {"k": random.choice([1, 2]), "concurrency": random.choice([2, 3])}
+        return {"kind": mode, **sizes, "calls_at": random.choice(["version", "finish"])}
     return {"kind": mode}
 
 
