@@ -79,7 +79,10 @@ def test_without_a_kind_the_kinds_are_listed() -> None:
     assert "tasks                    for task" in lines
 
 
-def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_kind_is_refused_with_those_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a checkout may have runs
     refused = listed("phones")
     assert refused.exit_code == 2
     assert "there is no list of 'phones'; there are: aggregators, " in refused.output
