@@ -21,7 +21,7 @@ SCENARIO: dict[str, Any] = {
     "seed": 3,
     "task": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
     "training": {"learning_rate": 0.05, "local_steps": 2, "batch_size": 8},
-    "server": {"rounds": 6, "aggregator": "fedavgm"},
+    "server": {"rounds": 200, "aggregator": "fedavgm"},
     "groups": [{"name": "dev", "count": 4}],
 }
 
@@ -32,7 +32,7 @@ def body(fleet: FleetRunner) -> str:
     server_died = fleet.run(
         SCENARIO,
         KillAt("server", "round_committed", 2),
-        KillAt("server", "round_committed", 4),
+        KillAt("server", "round_committed", 60),
     )
     device_died = fleet.run(SCENARIO, KillAt("dev-0002", "round_opened", 3))
     for run in (server_died, device_died):

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from muster.common.errors import RunFailed
+from muster.common.errors import RunFailed, reason_of
 from muster.common.events import DiskHasRoom, DiskRanFull, Event
 from muster.common.full_disk import is_full
 from muster.common.testing import ManualClock
@@ -143,6 +143,21 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_to_the_next_one(tmp_path:
     await bench.look()
     assert await writing == "written"
     assert bench.told[-1] == DiskHasRoom("round 3", 3 * LOOK_S)
+
+
+async def test_after_a_wait_that_was_cancelled_the_next_write_tells_of_room(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=4 * LOOK_S)
+    cancelled = bench.begin()
+    await bench.look()
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    bench.error = None
+    for _ in range(2):
+        assert await bench.begin() == "written"
+    assert bench.told == [
+        DiskRanFull("round 3", reason_of(refusal())),
+        DiskHasRoom("round 3", LOOK_S),
+    ]
 
 
 async def test_another_error_is_not_waited_for(tmp_path: Path) -> None:

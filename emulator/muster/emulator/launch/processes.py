@@ -201,8 +201,10 @@ class Processes:
         _remove(address)
         self._starting.begin("server")
         loaded, self._loaded = self._loaded, None
-        if loaded is None or loaded.returncode is not None:
+        if loaded is None:
             self._server = await self._start("server", self._server_command())
+        elif loaded.returncode is not None:
+            raise EndedBeforeReady("server", loaded.returncode, self.last_lines("server"))
         else:
             assert loaded.stdin is not None
             loaded.stdin.write(b"\n")

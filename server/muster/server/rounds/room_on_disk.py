@@ -46,6 +46,7 @@ class RoomOnDisk:
         sign.unlink(missing_ok=True)  # of a server that was killed
         self._waits = 0
         self._since = 0.0
+        self._told = False  # that the disk is full, and not yet that there is room
         # Seconds that were waited in vain for each thing, by callers that were cancelled. A device
         # that calls again and again does not renew the patience.
         self._in_vain: dict[str, float] = {}
@@ -70,6 +71,7 @@ class RoomOnDisk:
             self._begin(what, error)
         else:
             self._in_vain.pop(what, None)
+            self._tell_room(what)
             return written
         began = self._clock.monotonic() - self._in_vain.get(what, 0.0)
         found_room = False
@@ -95,7 +97,9 @@ class RoomOnDisk:
             self._since = self._clock.monotonic()
             with suppress(OSError):  # a full disk still takes an empty file, mostly
                 self._sign.touch()
-            self._tell(DiskRanFull(what, reason_of(error)))
+            if not self._told:
+                self._told = True
+                self._tell(DiskRanFull(what, reason_of(error)))
 
     def _end(self, what: str, began: float, found_room: bool) -> None:
         """End one wait. What is small may find room while something else still waits for it."""
@@ -108,7 +112,14 @@ class RoomOnDisk:
         if not self._waits:
             self._sign.unlink(missing_ok=True)
             if found_room:
-                self._tell(DiskHasRoom(what, self._clock.monotonic() - self._since))
+                self._tell_room(what)
+
+    def _tell_room(self, what: str) -> None:
+        """Tell that there is room again, if nothing waits for it any more. A wait may have been
+        cancelled, so the next write may be the first to find room."""
+        if self._told and not self._waits:
+            self._told = False
+            self._tell(DiskHasRoom(what, self._clock.monotonic() - self._since))
 
     def _require_patience(self, waited_s: float, error: Exception) -> None:
         if waited_s >= self._patience_s or self._signals.stop_request is not None:
