@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from muster.emulator import Run, run
+from muster.emulator import Run, heal, run
 from muster.emulator.chaos.run_processes import processes_with
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
@@ -261,13 +262,22 @@ def test_a_pause_holds_a_program_that_a_restart_starts_again(
 ) -> None:
     target = {"names": ["dev-0001"]}
     faults: list[dict[str, Any]] = [
-        {"do": "pause", "target": target, "when": {"round": 5}, "for_s": 1.5},
+        {"do": "pause", "target": target, "when": {"round": 5}, "for_s": 100.0},
         {"do": "restart", "target": target, "when": {"event": "fault_observed"}},
     ]
     planned = scenario(
         task={"name": "linear", "dimension": 5}, server={"rounds": 12}, faults=faults
     )
-    done = run(planned, out=tmp_path / "run", report=False)
+    out = tmp_path / "run"
+    # The supervisor shows the events, and it is the one that heals: it must not wait for itself.
+    healing = threading.Thread(target=heal, args=(out, "pause-1"))
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "fault_healed" and event["fault"] == "restart-1":
+            healing.start()
+
+    done = run(planned, out=out, report=False, show=show)
+    healing.join()
     assert done.summary["vacuous"] == []
     healed = {e["fault"]: e["at"] for e in done.ledger.events("fault_healed")}
     attended = done.ledger.events("attended")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from muster.common.errors import RunFailed
 from muster.emulator import run
 from muster.emulator.scenario.scenario import Scenario
 
@@ -281,28 +280,24 @@ def test_ctrl_c_while_devices_start_stops_the_run(
     assert_nothing_temporary(command, folder)
 
 
-def test_ctrl_c_while_the_server_starts_ends_the_run_as_stopped(
-    scenario: MakeScenario, folder: Path
-) -> None:
-    def press(event: dict[str, Any]) -> None:
-        # The nursery is ready; the server begins to import what it needs.
-        if event["event"] == "started" and event["process"] == "nursery":
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(RunFailed, match="stopped"):
-        run(scenario(), out=folder, show=press)
-    assert list(folder.rglob("*.tmp")) == []
-
-
 PLUG_IN = """
 import os, signal
 from muster.common.errors import ConfigError
+from muster.server.aggregators.fedavg import FedAvg
 from muster.tasks.regression import LinearRegression
+
+def press_ctrl_c_and_hang():
+    os.killpg(int(os.environ["MUSTER_PARENT"]), signal.SIGINT)
+    while True:
+        signal.pause()
 
 class Hangs(LinearRegression):
     def open(self, population, seed):
-        os.killpg(int(os.environ["MUSTER_PARENT"]), signal.SIGINT)
-        signal.pause()
+        press_ctrl_c_and_hang()
+
+class HangsInTheServer(FedAvg):
+    def initial_state(self, model):  # before the server listens
+        press_ctrl_c_and_hang()
 
 class Refuses(LinearRegression):
     def open(self, population, seed):
@@ -317,21 +312,26 @@ class Breaks(LinearRegression):
 @pytest.fixture
 def start_with(
     muster: Callable[..., Command], tmp_path: Path, folder: Path
-) -> Callable[[str], Command]:
-    """Starts a run with a task out of PLUG_IN."""
+) -> Callable[..., Command]:
+    """Starts a run with a class out of PLUG_IN, by default as its task."""
 
-    def start(name: str) -> Command:
+    def start(name: str, setting: str = "task.name") -> Command:
         (tmp_path / "plug_in.py").write_text(PLUG_IN)
         path = write_scenario(tmp_path, **PLANNED)
-        return muster("run", path, "--out", folder, "--set", f"task.name=plug_in:{name}")
+        return muster("run", path, "--out", folder, "--set", f"{setting}=plug_in:{name}")
 
     return start
 
 
-def test_ctrl_c_while_the_nursery_starts_is_obeyed_at_once(
-    start_with: Callable[[str], Command], folder: Path
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [("task.name", "Hangs"), ("server.aggregator", "HangsInTheServer")],
+    ids=["nursery", "server"],
+)
+def test_ctrl_c_while_a_program_starts_is_obeyed_at_once(
+    start_with: Callable[..., Command], folder: Path, setting: str, name: str
 ) -> None:
-    command = start_with("Hangs")  # and presses Ctrl-C
+    command = start_with(name, setting)  # and presses Ctrl-C
     assert command.ends() == 1
     assert "stopped before the run began" in command.errors
     assert "Traceback" not in command.errors
@@ -346,7 +346,7 @@ def test_ctrl_c_while_the_nursery_starts_is_obeyed_at_once(
     ],
 )
 def test_a_task_that_cannot_be_opened_ends_the_start_with_its_message(
-    start_with: Callable[[str], Command], folder: Path, name: str, message: str, status: int
+    start_with: Callable[..., Command], folder: Path, name: str, message: str, status: int
 ) -> None:
     command = start_with(name)
     assert command.ends() == status
