@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from muster.client.config import Training
+from muster.client.descent import Descent, clip
 from muster.client.gradients import gradient_of
 from muster.client.trainer import Trained
 from muster.common.errors import ConfigError, RemoteProtocolError
@@ -105,8 +106,11 @@ def _descend(
         return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
     parameters = list(module.parameters())
     _check_length(parameters, received, base_version)
-    descent = _Descent(parameters, received, settings, round, task.ridge, mask, correction)
-    device = descent.device
+    device = parameters[0].device
+    descent = Descent(
+        received, settings, round, task.ridge, device, mask=mask, correction=correction
+    )
+    _bind(parameters, descent)
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
     module.train()
@@ -119,8 +123,21 @@ def _descend(
         penalty = descent.penalty()
         losses.append(add_gradient(_rows(x, batch), _rows(y, batch)) + penalty)
         descent.step()
+    for parameter in parameters:
+        parameter.grad = None  # otherwise every idle device would keep a second model in memory
     mean = math.fsum(losses) / len(losses) if losses else math.nan
-    return Trained(descent.finish(), len(examples), mean, len(losses))
+    return Trained(descent.update(received), len(examples), mean, len(losses))
+
+
+def _bind(parameters: Sequence[nn.Parameter], descent: Descent) -> None:
+    """Make the parameters of a module, in its order, and their gradients views of a descent's."""
+    sizes = [parameter.numel() for parameter in parameters]
+    values = torch.split_with_sizes(descent.theta, sizes)
+    gradients = torch.split_with_sizes(descent.gradient, sizes)
+    for parameter, value, gradient in zip(parameters, values, gradients, strict=True):
+        parameter.data = value.view_as(parameter)
+        # Gradients are added into existing ones, so they stay views.
+        parameter.grad = gradient.view_as(parameter)
 
 
 def _check_length(parameters: Sequence[Tensor], received: Vector, base_version: int) -> None:
@@ -157,7 +174,7 @@ def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examp
 def clipped_with_noise(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:
     """Return an update clipped to `clip_update`, with the noise of `update_noise`."""
     clipped = torch.from_numpy(delta.copy())
-    _clip(clipped, settings.clip_update)  # also the update of a user's own trainer
+    clip(clipped, settings.clip_update)  # also the update of a user's own trainer
     noise = draws.normal(0.0, settings.update_noise, len(delta))
     return (clipped.numpy() + noise).astype(np.float32)
 
@@ -209,106 +226,6 @@ def minibatches(
 
 def _rows(array: Tensor, rows: Tensor | None) -> Tensor:
     return array if rows is None else array.index_select(0, rows.to(array.device))
-
-
-def _clip(vector: Tensor, largest: float | None) -> None:
-    """Scale `vector` in place to a norm of at most `largest`; None leaves it as it is."""
-    if largest is None:
-        return
-    # In float32 the squares of entries above 2e19 overflow, and the vector would become 0.
-    norm = torch.linalg.vector_norm(vector, dtype=torch.float64).item()
-    if norm > largest:
-        vector.mul_(largest / norm)
-
-
-class _Descent:
-    """Local steps on one flat tensor, of which the module's parameters are views.
-
-    A step of plain SGD therefore takes three calls however many tensors the model has.
-
-    Args:
-        parameters: those of the module, in its order.
-    """
-
-    def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        received: Vector,
-        settings: Training,
-        round: int,
-        ridge: float,
-        mask: Mask | None,
-        correction: Vector | None,
-    ) -> None:
-        self._settings = settings
-        self._ridge = ridge
-        self._rate = settings.learning_rate_at(round)
-        self._received = received
-        self._steps = 0
-        self._held = parameters
-        self.device = self._held[0].device
-        self._parameters = torch.from_numpy(received.astype(np.float32)).to(self.device)
-        fixed = settings.proximal_mu or mask is not None
-        self._start = self._parameters.clone() if fixed else None
-        self._correction: Tensor | None = None
-        if correction is not None:
-            self._correction = torch.from_numpy(correction).to(self.device)
-        self._others: Tensor | None = None  # whether a coordinate is outside the mask
-        if mask is not None:
-            self._others = torch.from_numpy(~mask.whole()).to(self.device)
-        self._gradient = torch.zeros_like(self._parameters)
-        self._state = settings.optimizer.initial_state(self._parameters)
-        sizes = [parameter.numel() for parameter in self._held]
-        values = torch.split_with_sizes(self._parameters, sizes)
-        gradients = torch.split_with_sizes(self._gradient, sizes)
-        for parameter, value, gradient in zip(self._held, values, gradients, strict=True):
-            parameter.data = value.view_as(parameter)
-            # Gradients are added into existing ones, so they stay views.
-            parameter.grad = gradient.view_as(parameter)
-
-    def penalty(self) -> float:
-        """½ · ridge · ‖θ‖² before the next step."""
-        if not self._ridge:
-            return 0.0
-        norm: float = torch.linalg.vector_norm(self._parameters).item()
-        return 0.5 * self._ridge * norm**2
-
-    def step(self) -> None:
-        """Take a step by the gradients that were added since the last one."""
-        self._steps += 1
-        if self._ridge:
-            self._gradient.add_(self._parameters, alpha=self._ridge)
-        if self._settings.gradient:
-            return  # gradients of all steps, at the received parameters, add up
-        theta, gradient, settings = self._parameters, self._gradient, self._settings
-        if self._start is not None and settings.proximal_mu:
-            gradient.add_(theta - self._start, alpha=settings.proximal_mu)
-        if self._others is not None:
-            gradient.masked_fill_(self._others, 0.0)
-        _clip(gradient, settings.clip_norm)
-        if self._correction is not None:
-            gradient.add_(self._correction)
-        settings.optimizer.step(theta, gradient, self._state, rate=self._rate, number=self._steps)
-        if self._others is not None and self._start is not None:
-            # Decoupled weight decay, and optimizers of users, also move entries without a gradient.
-            torch.where(self._others, self._start, theta, out=theta)
-        gradient.zero_()
-        if settings.projection_radius is not None:
-            norm = torch.linalg.vector_norm(theta).item()
-            if norm > settings.projection_radius:
-                theta.mul_(settings.projection_radius / norm)
-
-    def finish(self) -> Vector:
-        for parameter in self._held:
-            parameter.grad = None  # otherwise every idle device would keep a second model in memory
-        if self._settings.gradient:
-            update = (self._gradient / max(self._steps, 1)).cpu().numpy()
-        else:
-            update = self._parameters.cpu().numpy() - self._received
-        if self._others is not None:
-            update[self._others.cpu().numpy()] = 0.0  # gradients, and infinities minus themselves
-        _clip(torch.from_numpy(update), self._settings.clip_update)
-        return update
 
 
 def fingerprint(device: str = "cpu") -> dict[str, str | int]:

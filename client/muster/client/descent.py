@@ -1,0 +1,120 @@
+"""The local steps of a round: how parameters move by the gradients of minibatches."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from muster.client.config import Training
+from muster.common.masks import Mask
+from muster.common.tensors import Vector
+
+
+def clip(vector: Tensor, largest: float | None) -> None:
+    """Scale `vector` in place to a norm of at most `largest`; None leaves it as it is."""
+    if largest is None:
+        return
+    # In float32 the squares of entries above 2e19 overflow, and the vector would become 0.
+    norm = torch.linalg.vector_norm(vector, dtype=torch.float64).item()
+    if norm > largest:
+        vector.mul_(largest / norm)
+
+
+class Descent:
+    """Local steps of one device, or of several devices at the same time.
+
+    All parameters of a device are one flat tensor, so a step of plain SGD takes three calls however
+    many tensors the model has.
+
+    Attributes:
+        theta: the parameters, float32, shape (parameters,), or (devices, parameters) for several
+            devices. They begin as the received ones.
+        gradient: the gradient for the next step, in the shape of `theta`. Whoever computes it adds
+            to it; a step sets it to 0.
+
+    Args:
+        devices: the number of devices; None: one, without a dimension for devices.
+        mask: the coordinates that are trained; None: all.
+        correction: added to the gradient of every step after it was clipped, shape (parameters,).
+    """
+
+    def __init__(
+        self,
+        received: Vector,
+        settings: Training,
+        round: int,
+        ridge: float,
+        device: torch.device,
+        *,
+        devices: int | None = None,
+        mask: Mask | None = None,
+        correction: Vector | None = None,
+    ) -> None:
+        start = torch.from_numpy(received.astype(np.float32)).to(device)
+        self.theta = start if devices is None else start.repeat(devices, 1)
+        self.gradient = torch.zeros_like(self.theta)
+        self._settings = settings
+        self._ridge = ridge
+        self._rate = settings.learning_rate_at(round)
+        self._steps = 0
+        fixed = settings.proximal_mu or mask is not None
+        self._start = start.clone() if fixed else None
+        self._correction = None if correction is None else torch.from_numpy(correction).to(device)
+        # Whether a coordinate is outside the mask.
+        self._others = None if mask is None else torch.from_numpy(~mask.whole()).to(device)
+        self._state = settings.optimizer.initial_state(self.theta)
+
+    def keep(self, devices: int) -> None:
+        """Let only the first devices take further steps."""
+        self.theta, self.gradient = self.theta[:devices], self.gradient[:devices]
+        self._state = {name: value[:devices] for name, value in self._state.items()}
+
+    def penalty(self) -> float:
+        """½ · ridge · ‖θ‖² of one device before the next step."""
+        if not self._ridge:
+            return 0.0
+        norm: float = torch.linalg.vector_norm(self.theta).item()
+        return 0.5 * self._ridge * norm**2
+
+    def step(self) -> None:
+        """Take a step by the gradients that were added since the last one."""
+        self._steps += 1
+        if self._ridge:
+            self.gradient.add_(self.theta, alpha=self._ridge)
+        if self._settings.gradient:
+            return  # gradients of all steps, at the received parameters, add up
+        theta, gradient, settings = self.theta, self.gradient, self._settings
+        if self._start is not None and settings.proximal_mu:
+            gradient.add_(theta - self._start, alpha=settings.proximal_mu)
+        if self._others is not None:
+            gradient.masked_fill_(self._others, 0.0)
+        if settings.clip_norm is not None:
+            for vector in _vectors(gradient):
+                clip(vector, settings.clip_norm)
+        if self._correction is not None:
+            gradient.add_(self._correction)
+        settings.optimizer.step(theta, gradient, self._state, rate=self._rate, number=self._steps)
+        if self._others is not None and self._start is not None:
+            # Decoupled weight decay, and optimizers of users, also move entries without a gradient.
+            torch.where(self._others, self._start, theta, out=theta)
+        gradient.zero_()
+        if settings.projection_radius is not None:
+            for vector in _vectors(theta):
+                norm = torch.linalg.vector_norm(vector).item()
+                if norm > settings.projection_radius:
+                    vector.mul_(settings.projection_radius / norm)
+
+    def update(self, received: Vector) -> Vector:
+        """Return what one device returns after its steps; float32, shape (parameters,)."""
+        if self._settings.gradient:
+            update = (self.gradient / max(self._steps, 1)).cpu().numpy()
+        else:
+            update = self.theta.cpu().numpy() - received
+        if self._others is not None:
+            update[self._others.cpu().numpy()] = 0.0  # gradients, and infinities minus themselves
+        clip(torch.from_numpy(update), self._settings.clip_update)
+        return update
+
+
+def _vectors(tensor: Tensor) -> Tensor | tuple[Tensor]:
+    """The vectors of the devices."""
+    return tensor if tensor.dim() > 1 else (tensor,)
