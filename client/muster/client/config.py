@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.life import Life, SimulatedDevice
-from muster.client.optimizers import PLAIN, AnyOptimizer
+from muster.client.optimizers import OPTIMIZERS, PLAIN, AnyOptimizer
 from muster.client.participation import UtilitySettings
 from muster.client.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
@@ -111,6 +111,13 @@ class Training(Section):
     `muster.client.training.train`, or a table with that name as `kind` and the function's settings.
     The function receives the other keys of this table."""
 
+    together: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Largest number of devices of a process that train at the same time, as one computation. It
+    saves time if a model is small and a process has many devices (`groups.devices_per_process`).
+    Possible for linear models and multilayer perceptrons, without masks and control variates. Sums
+    are rounded differently, so updates differ by the rounding of float32 from those of devices that
+    train one after the other."""
+
     @model_validator(mode="before")
     @classmethod
     def _default_length(cls, values: object) -> object:
@@ -143,6 +150,22 @@ class Training(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _can_be_together(self) -> Self:
+        if self.together == 1:
+            return self
+        if self.trainer is not None:
+            raise ValueError(
+                f"together = {self.together}: training.trainer = {self.trainer.kind!r} trains one "
+                "device at a time; leave one of them out"
+            )
+        if type(self.optimizer) not in OPTIMIZERS.built_in.values():
+            raise ValueError(
+                f"together = {self.together}: the optimizer {self.optimizer.kind!r} moves the "
+                f"parameters of one device; expected one of {', '.join(OPTIMIZERS.built_in)}"
+            )
+        return self
+
     @property
     def vectors(self) -> int:
         """Number of vectors of the model's length in a download, and in an update."""
@@ -152,11 +175,15 @@ class Training(Section):
         """Return η in `round`, which counts from 1."""
         return rate_at(self.learning_rate, round)
 
+    def minibatch(self, held: int) -> int:
+        """Number of examples in a minibatch of a device that holds `held` examples."""
+        return held if self.batch_size == "full" else min(self.batch_size, held)
+
     def examples_seen(self, held: int) -> int:
         """Number of examples seen in a round by a device that holds `held` examples."""
         if self.local_steps is None:
             return (self.local_epochs or 1) * held
-        size = held if self.batch_size == "full" else min(self.batch_size, held)
+        size = self.minibatch(held)
         passes, steps = divmod(self.local_steps, math.ceil(held / size))
         return passes * held + min(steps * size, held)
 
@@ -164,8 +191,7 @@ class Training(Section):
         """Number of local steps that a device with `held` examples takes in a round."""
         if self.local_steps is not None or not held:
             return self.local_steps or 0
-        size = held if self.batch_size == "full" else min(self.batch_size, held)
-        return (self.local_epochs or 1) * math.ceil(held / size)
+        return (self.local_epochs or 1) * math.ceil(held / self.minibatch(held))
 
     def lasting(self, length: Length) -> Self:
         """Return these settings with the length of a group."""
@@ -328,3 +354,6 @@ class NurseryProcess(Section):
 
     rational: dict[str, int] = Field(default_factory=dict)
     """The index of each enrolled device that is rational, by its name."""
+
+    together: bool = False
+    """Whether devices train at the same time, which not every model allows."""

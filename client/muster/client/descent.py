@@ -52,6 +52,8 @@ class Descent:
         start = torch.from_numpy(received.astype(np.float32)).to(device)
         self.theta = start if devices is None else start.repeat(devices, 1)
         self.gradient = torch.zeros_like(self.theta)
+        self._of_all = self.theta, self.gradient
+        self._received = received
         self._settings = settings
         self._ridge = ridge
         self._rate = settings.learning_rate_at(round)
@@ -64,9 +66,14 @@ class Descent:
         self._state = settings.optimizer.initial_state(self.theta)
 
     def keep(self, devices: int) -> None:
-        """Let only the first devices take further steps."""
+        """Let only the first devices take further steps; the others have finished."""
+        self._finish(self.gradient[devices:])
         self.theta, self.gradient = self.theta[:devices], self.gradient[:devices]
         self._state = {name: value[:devices] for name, value in self._state.items()}
+
+    def _finish(self, gradient: Tensor) -> None:
+        if self._settings.gradient:
+            gradient.div_(max(self._steps, 1))
 
     def penalty(self) -> float:
         """½ · ridge · ‖θ‖² of one device before the next step."""
@@ -103,16 +110,21 @@ class Descent:
                 if norm > settings.projection_radius:
                     vector.mul_(settings.projection_radius / norm)
 
-    def update(self, received: Vector) -> Vector:
-        """Return what one device returns after its steps; float32, shape (parameters,)."""
+    def updates(self) -> Vector:
+        """Return what the devices return after their steps: float32, in the shape that `theta` had
+        at first."""
+        self._finish(self.gradient)
+        theta, gradient = self._of_all
         if self._settings.gradient:
-            update = (self.gradient / max(self._steps, 1)).cpu().numpy()
+            updates = gradient.cpu().numpy()
         else:
-            update = self.theta.cpu().numpy() - received
-        if self._others is not None:
-            update[self._others.cpu().numpy()] = 0.0  # gradients, and infinities minus themselves
-        clip(torch.from_numpy(update), self._settings.clip_update)
-        return update
+            updates = theta.cpu().numpy() - self._received
+        if self._others is not None:  # gradients, and infinities minus themselves
+            updates[..., self._others.cpu().numpy()] = 0.0
+        if self._settings.clip_update is not None:
+            for vector in _vectors(torch.from_numpy(updates)):
+                clip(vector, self._settings.clip_update)
+        return updates
 
 
 def _vectors(tensor: Tensor) -> Tensor | tuple[Tensor]:

@@ -22,7 +22,7 @@ the module's parameters, and returns the loss."""
 def gradient_of(task: OpenTask, module: nn.Module) -> AddGradient:
     """The function that adds gradients of `module`, whose parameters must have gradients."""
     layer = _only_layer(module)
-    if layer is not None and _slope_fits(type(task)):
+    if layer is not None and fits_loss(type(task), "slope"):
         return WrittenGradient(task, layer)
     if (layers := _hidden_layers(module)) is not None:
         return LayeredGradient(task, layers)
@@ -81,13 +81,19 @@ def _is_plain(layer: nn.Module) -> bool:
     return plain and all(parameter.requires_grad for parameter in named.values())
 
 
-def _slope_fits(task: type[OpenTask]) -> bool:
-    """Whether `slope` belongs to `loss`: a derived task may have a loss of its own."""
+def layers_of(module: nn.Module) -> Sequence[Layer] | None:
+    """The layers of a linear model or a multilayer perceptron; None if it is something else."""
+    only = _only_layer(module)
+    return _hidden_layers(module) if only is None else [(only, None)]
+
+
+def fits_loss(task: type[OpenTask], name: str) -> bool:
+    """Whether the method `name` belongs to `loss`: a derived task may have a loss of its own."""
     definer = {
-        name: next(base for base in task.__mro__ if name in vars(base))
-        for name in ("loss", "slope")
+        method: next(base for base in task.__mro__ if method in vars(base))
+        for method in ("loss", name)
     }
-    return definer["loss"] is definer["slope"] is not OpenTask
+    return definer["loss"] is definer[name] is not OpenTask
 
 
 class AutogradGradient:

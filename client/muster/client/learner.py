@@ -18,6 +18,7 @@ from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.participation import UtilitySettings
 from muster.client.rational import ModelJudge, ModelJudgement
 from muster.client.session import Session
+from muster.client.together import Ahead, Job
 from muster.client.training import train
 from muster.client.training_config import DownloadTimes, TrainingConfig
 from muster.common.body_sizes import BodySizes, body_sizes
@@ -108,6 +109,7 @@ class Learner:
         step: int = 0,
         slowdown: float = 1.0,
         judgement: ModelJudgement | None = None,
+        ahead: Ahead | None = None,
     ) -> StoredUpdate:
         """Train from the base version's model, and remember the round with its update.
 
@@ -118,6 +120,7 @@ class Learner:
             step: the step of the device's life at which it was called.
             slowdown: factor of the modelled seconds of training, from faults.
             judgement: the decision of a rational device, which accepts.
+            ahead: its training, if it was done with that of other devices.
         """
         began, mask, round = self._clock.monotonic(), self._mask(call.key.round), call.key.round
         received = self._received(model, mask, work.entries)
@@ -140,6 +143,8 @@ class Learner:
                 kept=own,
                 instruction=call.instruction,
             )
+        elif ahead is not None:
+            trained = ahead.trained
         else:
             trained = train(
                 self._task,
@@ -173,7 +178,7 @@ class Learner:
             examples=trained.examples,
             checksum=checksum(body),
             length=len(body),
-            train_s=self._clock.monotonic() - began,
+            train_s=self._clock.monotonic() - began + (0.0 if ahead is None else ahead.seconds),
             fetch_s=download.seconds,
             loss=trained.loss,
             modelled_s=self.modelled_s(work, slowdown),
@@ -186,6 +191,14 @@ class Learner:
         after = State(before.trained + 1, residual, life, kept, own)
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))
         return StoredUpdate(update, body)
+
+    def job(self, call: Call, step: int) -> Job:
+        """The training for a call, to be done with that of other devices.
+
+        Args:
+            step: the step of the device's life at which it was called.
+        """
+        return Job(self.client, self._examples(call, step))
 
     @property
     def rational(self) -> bool:

@@ -31,6 +31,7 @@ import muster.client.first  # noqa: F401
 from muster.client import program
 from muster.client.config import NurseryProcess, PackProcess
 from muster.client.rational import require_validation
+from muster.client.together import require_layers
 from muster.client.training import warm
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
@@ -128,20 +129,26 @@ def log_to(path: Path) -> None:
     os.close(file)
 
 
-def prepare(task: OpenTask, folder: Path | None, rational: Mapping[str, int]) -> dict[str, Any]:
+def prepare(
+    task: OpenTask, folder: Path | None, rational: Mapping[str, int], together: bool
+) -> dict[str, Any]:
     """Write the initial model; return its SHA-256, and the number of examples, the schema and the
     layers of hidden units for the server.
 
     Args:
         folder: the run folder; None: the model is not written.
         rational: the indices of the rational devices, by name.
+        together: whether devices train at the same time.
 
     Raises:
-        ConfigError: a rational device has no validation examples.
+        ConfigError: a rational device has no validation examples, or devices cannot train this
+            model at the same time.
     """
     for client, index in rational.items():
         require_validation(task.validation(index), client)
     module = task.module()
+    if together:
+        require_layers(task, module)
     layout = layout_of(module)
     shapes = layout.schema
     body = initial_vector(module).astype(WIRE).tobytes()
@@ -172,7 +179,7 @@ def main() -> None:
         task = read_task(config.task).open(config.population, config.seed)
         nursery = Nursery(config, task, supervisor)
         folder = Path(config.folder) if config.writes_model else None
-        prepared = prepare(task, folder, config.rational)
+        prepared = prepare(task, folder, config.rational, config.together)
         if isinstance(task, HostedTask):
             task.warm()
     except MusterError as error:

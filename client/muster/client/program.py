@@ -118,7 +118,14 @@ class Pack:
         if config.slots is not None:
             self._slots = SlotClient(config.slots, self._credentials, clock)
         self._worker = Worker(
-            self._devices, self._policy, config.clock, self._life_clock, self._slots, clock
+            self._devices,
+            self._policy,
+            config.clock,
+            self._life_clock,
+            self._slots,
+            clock,
+            task,
+            module,
         )
         self._link = self._new_link()
         self._busy = False

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -79,12 +80,7 @@ def train(
         given = (task, module, received, examples, settings.model_copy(update=left))
         own = settings.trainer.train(*given, **named)
         trained = _checked(own, received, settings.trainer.kind)
-    if loss is not None:
-        trained = replace(trained, initial_loss=loss)
-    if settings.update_noise:
-        draws = stream(seed, "privacy", client, round)
-        trained = replace(trained, delta=clipped_with_noise(trained.delta, settings, draws))
-    return trained
+    return finished(trained, loss, settings, seed, client, round)
 
 
 def _descend(
@@ -126,7 +122,7 @@ def _descend(
     for parameter in parameters:
         parameter.grad = None  # otherwise every idle device would keep a second model in memory
     mean = math.fsum(losses) / len(losses) if losses else math.nan
-    return Trained(descent.update(received), len(examples), mean, len(losses))
+    return Trained(descent.updates(), len(examples), mean, len(losses))
 
 
 def _bind(parameters: Sequence[nn.Parameter], descent: Descent) -> None:
@@ -171,6 +167,23 @@ def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examp
     return loss + 0.5 * task.ridge * norm**2
 
 
+def finished(
+    trained: Trained,
+    initial_loss: float | None,
+    settings: Training,
+    seed: int,
+    client: str,
+    round: int,
+) -> Trained:
+    """Return the result of training with its initial loss and the noise of the settings."""
+    if initial_loss is not None:
+        trained = replace(trained, initial_loss=initial_loss)
+    if settings.update_noise:
+        draws = stream(seed, "privacy", client, round)
+        trained = replace(trained, delta=clipped_with_noise(trained.delta, settings, draws))
+    return trained
+
+
 def clipped_with_noise(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:
     """Return an update clipped to `clip_update`, with the noise of `update_noise`."""
     clipped = torch.from_numpy(delta.copy())
@@ -200,27 +213,39 @@ def minibatches(
 ) -> Iterator[Tensor | None]:
     """Yield the rows of the minibatch of each local step; None means all rows.
 
+    The arguments are those of `passes`.
+    """
+    size = settings.minibatch(examples)
+    for order, steps in passes(examples, settings, draws):
+        if order is None:
+            yield None
+            continue
+        rows = torch.from_numpy(order)
+        for start in range(0, steps * size, size):
+            yield rows[start : start + size]
+
+
+def passes(
+    examples: int, settings: Training, draws: Callable[[], np.random.Generator]
+) -> Iterator[tuple[npt.NDArray[np.int64] | None, int]]:
+    """Yield the order of the examples in each pass over them, and the steps of the pass.
+
     The examples are shuffled for every pass, and the last minibatch of a pass may be smaller.
-    `local_epochs` counts passes; `local_steps` may stop inside a pass or begin another.
+    `local_epochs` counts passes; `local_steps` may stop inside a pass or begin another. If a
+    minibatch is all of the examples, the order is None: the sum is always the same, and a shuffle
+    would only change its rounding.
 
     Args:
         draws: makes the stream of the shuffles; called if there is anything to shuffle.
     """
     if examples == 0:
         return
-    size = examples if settings.batch_size == "full" else min(settings.batch_size, examples)
-    per_pass = math.ceil(examples / size)
-    epochs, steps = settings.local_epochs, settings.local_steps
-    left = steps if steps is not None else (epochs or 1) * per_pass
+    size = settings.minibatch(examples)
+    per_pass, left = math.ceil(examples / size), settings.steps(examples)
     random = draws() if left and size < examples else None
     while left > 0:
-        if random is None:  # the sum is always the same; a shuffle would only change its rounding
-            yield None
-            left -= 1
-            continue
-        order = torch.from_numpy(random.permutation(examples))
-        for start in range(0, min(left, per_pass) * size, size):
-            yield order[start : start + size]
+        order = None if random is None else random.permutation(examples)
+        yield order, min(left, per_pass)
         left -= per_pass
 
 

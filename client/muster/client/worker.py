@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from torch import nn
+
 from muster.client.call_batch import CallBatch
 from muster.client.config import ClockSettings as ClockSettings
 from muster.client.device_policy import AlwaysAccept, Choice, DevicePolicy
@@ -12,6 +14,7 @@ from muster.client.life_clock import LifeClock
 from muster.client.memory import StoredUpdate
 from muster.client.session import SessionEvent
 from muster.client.slots import Slots
+from muster.client.training_ahead import TrainingAhead
 from muster.client.training_runner import TrainingRunner
 from muster.client.willingness import Willingness
 from muster.common.clock import Clock
@@ -25,6 +28,7 @@ from muster.common.exchange import (
     Receipt,
     Update,
 )
+from muster.tasks.task import OpenTask
 from muster.wire import CHUNK_BYTES
 
 log = logging.getLogger("muster.client")
@@ -43,6 +47,9 @@ class Worker:
     Attributes:
         quick: whether the last calls were handled so fast that the task that reads the stream can
             handle the next ones itself.
+
+    Args:
+        module: the pack's scratch module.
     """
 
     def __init__(
@@ -53,6 +60,8 @@ class Worker:
         life_clock: LifeClock,
         slots: Slots | None,
         clock: Clock,
+        task: OpenTask,
+        module: nn.Module,
     ) -> None:
         self.quick = False
         self._devices = devices
@@ -63,6 +72,7 @@ class Worker:
         self._slots = slots
         self._clock = clock
         self._runner = TrainingRunner(settings, slots, clock)
+        self._ahead = TrainingAhead(task, module, devices, self._runner, clock)
         self._willingness = Willingness(devices, policy, self._runner, self._lockstep, clock)
 
     async def handle_calls(self, batch: CallBatch) -> None:
@@ -83,6 +93,7 @@ class Worker:
         again: list[tuple[Answer, Body]] = []
         size = 0
         choices = await self._willingness.judge(batch, self._choose(batch))
+        self._ahead.begin(batch, choices)
         for number, (call, choice) in enumerate(zip(batch.calls, choices, strict=True), start=1):
             if (said := await self._answer_with_update(call, choice, batch)) is not None:
                 if self._devices[call.key.client].faulty:
@@ -125,6 +136,7 @@ class Worker:
         """Send the answers first, then the updates one after the other."""
         choices = await self._with_slots(batch.calls, self._choose(batch))
         choices = await self._willingness.judge(batch, choices)
+        self._ahead.begin(batch, choices)
         at_once = [
             answer._replace(decision=Decision.ACCEPT, reason=None)
             if answer.decision is Decision.ABORT and not self._lockstep
@@ -221,7 +233,8 @@ class Worker:
         began = self._clock.monotonic()
         state = choice.before, choice.life
         order = (call, batch.model, batch.work, *state, download, choice.step, choice.slowdown)
-        stored = await self._runner.run(device.train, *order, choice.judgement)
+        ahead = await self._ahead.trained(call, batch)
+        stored = await self._runner.run(device.train, *order, choice.judgement, ahead)
         if not self._lockstep:
             await self._runner.sleep_until_trained(device, choice, batch, began)
         device.session.happen(SessionEvent.TRAINED)

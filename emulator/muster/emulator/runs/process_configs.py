@@ -96,6 +96,7 @@ class ProcessConfigs:
                 for resident in residents
                 if group.participation.rational and resident.enrolled
             },
+            together=scenario.training.together > 1,
         )
 
     @property

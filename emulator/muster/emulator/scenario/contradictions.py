@@ -94,6 +94,11 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"training.control_variates: the aggregator turns it on, and "
             f"{scenario.server.aggregator.kind!r} has no control variates; leave it out"
         )
+    if scenario.server.aggregator.control and scenario.training.together > 1:
+        found.append(
+            f"training.together: devices with control variates train one after the other, and "
+            f"{scenario.server.aggregator.kind!r} has control variates; leave it out"
+        )
     if len(found) == mistakes:  # otherwise the covariates that exist are not known
         found += _missing_covariates(scenario)
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
@@ -273,4 +278,9 @@ def _impossible_mask(scenario: ScenarioSettings) -> Iterator[str]:
         yield (
             f"mask: training.projection_radius = {training.projection_radius:g} would scale the "
             f"parameters outside the mask too; expected none with masks"
+        )
+    if training.together > 1:
+        yield (
+            f"mask: devices with masks train one after the other, but training.together is "
+            f"{training.together}; leave one of them out"
         )

@@ -68,7 +68,8 @@ def programs_of(scenario: Scenario, folder: Path) -> Programs:
         (folder / part).mkdir(parents=True)
     configs = ProcessConfigs(scenario, folder)
     task = read_task(configs.task.to_json()).open(scenario.devices, scenario.seed)
-    prepared = prepare(task, folder, configs.nursery().rational)
+    nursery = configs.nursery()
+    prepared = prepare(task, folder, nursery.rational, nursery.together)
     host, _, port = SERVER.rpartition(":")
     update = {"host": host, "port": int(port), "metrics_port": None}  # nobody could read them
     server = configs.server(prepared).model_copy(update=update)
