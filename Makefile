@@ -105,6 +105,7 @@ bench: install  ## round overhead, bulk transfer, scale, device life, links, sel
 	$(BIN)/python benchmarks/rational.py
 	$(BIN)/python benchmarks/updates.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/together.py
 	$(BIN)/python benchmarks/rounds.py --beside unshaped
 
 bench-peers: install  ## the same work and the same app beside Flower, in environments of its own (.bench-peers); needs MUSTER_DATA

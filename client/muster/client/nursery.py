@@ -130,7 +130,7 @@ def log_to(path: Path) -> None:
 
 
 def prepare(
-    task: OpenTask, folder: Path | None, rational: Mapping[str, int], together: bool
+    task: OpenTask, folder: Path | None, rational: Mapping[str, int], together: bool = False
 ) -> dict[str, Any]:
     """Write the initial model; return its SHA-256, and the number of examples, the schema and the
     layers of hidden units for the server.
