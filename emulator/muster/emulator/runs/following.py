@@ -6,9 +6,9 @@ ended has no server, but its journal and summary remain.
 
 import json
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from muster.emulator.runs.run_folder import is_free, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
 
 _OVERLAP = 10_000
-"""Newest lines of the journal that are compared with the first lines that the server sends."""
+"""Newest events that are compared with others, so that none is yielded twice."""
+
+_SUPERVISOR = "supervisor"
 
 
 @dataclass(frozen=True)
@@ -199,25 +201,41 @@ def watch(folder: Path) -> Iterator[dict[str, Any]]:
         ConfigError, Unreachable: as `status_of`, before the first event.
     """
     folder = run_folder(folder)
-    with ExitStack() as stack:
-        try:
-            live = stack.enter_context(control.watching(folder))
-        except Unreachable:
-            if _replayed(folder).status is None:
-                raise
-            live = iter(())
-        recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
-        tail = Tail(folder / "journal.jsonl")
-        for event in _journal(folder):
-            recent.append(event)
-            yield event
-        for event in live_events(live, tail):
-            # What happened while the journal was read is in the journal and in the stream.
-            if event in recent:
-                continue
-            if event.get("role") != "supervisor":
-                recent.clear()
-            yield event
+    recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
+    try:
+        with control.watching(folder) as lines:
+            for event in _as_they_happen(folder, lines):
+                recent.append(event)
+                yield event
+    except Unreachable:  # the server may have ended before it could send all
+        if _replayed(folder).status is None:
+            raise
+        yield from _unseen(folder, recent)
+
+
+def _as_they_happen(folder: Path, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The events in the journal, then those that the server sends."""
+    tail = Tail(folder / "journal.jsonl")
+    recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
+    for event in _journal(folder):
+        recent.append(event)
+        yield event
+    for event in live_events(lines, tail):
+        # What happened while the journal was read is in the journal and in the stream.
+        if event in recent:
+            continue
+        if event.get("role") != _SUPERVISOR:
+            recent.clear()
+        yield event
+
+
+def _unseen(folder: Path, seen: Collection[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The events in the journal that are newer than those that were seen."""
+    of_server = [event for event in seen if event.get("role") not in (None, _SUPERVISOR)]
+    events = _journal(folder)
+    if of_server:
+        events = dropwhile(lambda event: event != of_server[-1], events)
+    return (event for event in events if event not in seen)
 
 
 def _replayed(folder: Path) -> RunProgress:
