@@ -23,6 +23,7 @@ from muster.emulator.launch.docker.services import (
     Service,
     Site,
 )
+from muster.emulator.launch.docker.stack import SWARM, Swarm, empty_mounts, make_empty
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 
@@ -87,6 +88,54 @@ def test_a_container_may_do_little_and_has_limits(service: Service) -> None:
     assert found["memswap_limit"] == found["mem_limit"]
     assert found["pids_limit"] == service.limits.processes
     assert found["labels"] == {FOLDER_LABEL: str(FOLDER), NAME_LABEL: service.name}
+
+
+def test_a_stack_places_limits_and_restarts_its_services_and_publishes_only_the_server() -> None:
+    swarm = Swarm(node="n0", labels={"group-a": {"zone": "b"}})
+    gateway = device("gateway-a", role="gateway", networks=["backbone", "group-a"], ports={7000: 1})
+    hiding = replace(SERVER, hidden=["/run/muster/setup"])
+    stack = replace(project(restarts=3), swarm=swarm)
+    text = compose_text(stack, [hiding, gateway, device("a-1"), device("a-2")])
+    assert "docker stack ps muster-1" in text
+    parsed = yaml.safe_load(text)
+    assert parsed["version"] == "3.9"
+    assert parsed[SWARM] == {"node": "n0"}
+    assert {name: net.get("internal") for name, net in parsed["networks"].items()} == {
+        "backbone": None,
+        "group-a": True,
+    }
+    assert {net["driver"] for net in parsed["networks"].values()} == {"overlay"}
+    found = parsed["services"]
+    only_compose = {"cpus", "mem_limit", "pids_limit", "restart", "depends_on", "tmpfs", "profiles"}
+    for service in found.values():
+        assert not only_compose & service.keys()
+        assert service["deploy"]["endpoint_mode"] == "dnsrr"
+    limits = {"cpus": "4.0", "memory": "8192m", "pids": 512}
+    assert found["server"]["deploy"]["resources"] == {"limits": limits}
+    assert found["server"]["deploy"]["placement"] == {"constraints": ["node.id == n0"]}
+    assert found["server"]["deploy"]["restart_policy"]["max_attempts"] == 3
+    assert found["server"]["ports"] == [{"target": 7100, "published": 40001, "mode": "host"}]
+    mounts = {each["target"]: each for each in found["server"]["volumes"]}
+    assert mounts["/run/muster/setup"]["source"] == "./setup/empty"
+    assert mounts["/tmp"]["type"] == "tmpfs"
+    for name in ("gateway-a", "a-1", "a-2"):
+        assert found[name]["deploy"]["placement"] == {"constraints": ["node.labels.zone == b"]}
+        assert found[name]["deploy"]["restart_policy"]["condition"] == "on-failure"
+        assert "ports" not in found[name]
+
+
+def test_what_hides_folders_in_a_stack_has_the_places_of_further_mounts(tmp_path: Path) -> None:
+    (tmp_path / "setup").mkdir()
+    settings = Mount(str(tmp_path / "server.json"), "/run/muster/setup/server.json")
+    folder = Mount(str(tmp_path), "/run/muster/setup/words")
+    other = Mount(str(tmp_path), "/run/muster")
+    service = replace(SERVER, mounts=[other, settings, folder], hidden=["/run/muster/setup"])
+    make_empty(tmp_path, [service])
+    (mount,) = empty_mounts(tmp_path, service)
+    assert mount == Mount(str(tmp_path / "setup/empty"), "/run/muster/setup")
+    assert (Path(mount.source) / "server.json").is_file()
+    assert (Path(mount.source) / "words").is_dir()
+    assert len(list(Path(mount.source).iterdir())) == 2
 
 
 def test_docker_restarts_all_but_the_server_whose_restarts_are_counted() -> None:

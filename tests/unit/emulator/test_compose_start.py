@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster.common.errors import LaunchFailed
-from muster.emulator.launch.docker.compose_start import wait_for_a_round
+from muster.emulator.launch.docker.compose_start import ContainerDeaths, wait_for_a_round
 from muster.emulator.launch.docker.services import NAME_LABEL
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.run_progress import RunProgress
@@ -76,8 +76,9 @@ def told(folder: Path, known: list[tuple[float, list[Any]]], *lines: dict[str, A
     late: Any = LateDocker(known)
     compose: Any = SimpleNamespace(poll=lambda: None, returncode=None)
     say: Callable[[str], None] = lambda said: None  # noqa: E731
+    deaths = ContainerDeaths(late, folder)
     with pytest.raises(LaunchFailed) as failed:
-        wait_for_a_round(late, folder, compose, tail, RunProgress(), say, late)
+        wait_for_a_round(deaths, folder, compose, "compose", tail, RunProgress(), say, late)
     return str(failed.value)
 
 

@@ -119,6 +119,11 @@ def _page_beside(port: int) -> "Iterator[Begin]":
 @OPTIONAL_SCENARIO
 @folder_option("--out", "The run folder to create; default runs/NAME-TIME.")
 @folder_option("--resume", "Start the compose file in DIR again as it is; without a scenario.")
+@click.option(
+    "--swarm",
+    is_flag=True,
+    help="Start it in the Docker swarm of which this machine is a manager (docs/cluster.md).",
+)
 @SETTINGS
 @DATA
 @failures_as_status
@@ -126,6 +131,7 @@ def up(
     scenario: Path | None,
     out: Path | None,
     resume: Path | None,
+    swarm: bool,
     settings: tuple[str, ...],
     data: str | None,
 ) -> None:
@@ -136,14 +142,16 @@ def up(
     require_one_source(scenario, resume)
     say = partial(click.echo, err=True)
     if resume is not None:
-        if settings or out or data:
+        if settings or out or data or swarm:
             raise ConfigError(
-                "--resume continues the run as it began; expected no --set, --out or --data with it"
+                "--resume continues the run as it began; expected no --set, --out, --data or "
+                "--swarm with it"
             )
         done = containers.up_again(resume, say=say)
     else:
         assert scenario is not None
-        done = containers.up(read_scenario(scenario, settings, data), out=out, say=say)
+        found = read_scenario(scenario, settings, data)
+        done = containers.up(found, out=out, swarm=swarm, say=say)
     click.echo(containers.describe(done))
 
 

@@ -104,7 +104,7 @@ class Group(Section):
 
 class ClusterSettings(Section):
     """With the ray backend, the nodes that carry the devices of a run, and what is reserved for
-    them ([cluster.md](cluster.md))."""
+    them; with `muster up --swarm`, their labels ([cluster.md](cluster.md))."""
 
     nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Number of nodes that carry devices. Absent: all nodes that the cluster has."""

@@ -5,7 +5,8 @@ blocks whose names begin with `x-`. Paths in the run folder are relative to the 
 that folder.
 
 The file works with `docker compose` and with docker-compose 1.29. The latter does not know the key
-`name`, so the project's name is in the file `.env` beside it.
+`name`, so the project's name is in the file `.env` beside it. For a swarm the same services are
+written with the keys that `docker stack deploy` knows (`launch.docker.stack`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +26,12 @@ from muster.emulator.launch.docker.services import (
     Service,
     docker_name,
 )
+from muster.emulator.launch.docker.stack import SWARM, Swarm, empty_mounts
 
 ENVIRONMENT: Final = ".env"
 
 _MEBI: Final = 1 << 20
+_STACK_VERSION: Final = "3.9"
 
 _RESTART: Final = "on-failure"
 _HEALTH: Final = {"interval": "2s", "timeout": "10s", "retries": 60}
@@ -43,7 +46,7 @@ _OF_ONE: Final = ("volumes", "labels")
 _HEAD = """\
 # The fleet of the scenario {scenario} in containers, as `muster up` wrote it.
 #
-#   docker compose --file {file} ps      what runs
+#   {look}      what runs
 #   muster status {folder}       how the run stands; also: muster watch, muster stop
 #   muster down {folder}         ends it, keeps the logs, removes all it has in Docker
 #
@@ -65,6 +68,7 @@ class Project:
         cores: number of cores of the machine; no container gets more.
         networks: by name, whether a network has no way out.
         restarts: number of times Docker restarts a server that died.
+        swarm: the swarm that runs the fleet; None: Docker Compose, on this machine.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Project:
     cores: int
     networks: Mapping[str, bool]
     restarts: int = 0
+    swarm: Swarm | None = None
 
 
 def environment_text(project: Project) -> str:
@@ -104,14 +109,19 @@ def compose_text(project: Project, services: Sequence[Service]) -> str:
         new = {key: value for key, value in body.items() if said.get(key) != value}
         parts[docker_name(service.name)] = {_MERGE: block, **new}
     labels = {FOLDER_LABEL: str(project.folder)}
+    driver = {} if project.swarm is None else {"driver": "overlay"}
     networks = {
-        name: {**({"internal": True} if closed else {}), "labels": _Line(labels)}
+        name: {**driver, **({"internal": True} if closed else {}), "labels": _Line(labels)}
         for name, closed in project.networks.items()
     }
-    sections: dict[str, Any] = {f"x-{name}": block for name, block in blocks.items()}
+    sections: dict[str, Any] = {}
+    look = f"docker compose --file {project.shown}/{COMPOSE} ps"
+    if project.swarm is not None:
+        sections = {"version": _STACK_VERSION, SWARM: {"node": project.swarm.node}}
+        look = f"docker stack ps {project.name}"
+    sections |= {f"x-{name}": block for name, block in blocks.items()}
     sections |= {"services": parts, "networks": networks}
-    file = f"{project.shown}/{COMPOSE}"
-    head = _HEAD.format(scenario=project.scenario, folder=project.shown, file=file)
+    head = _HEAD.format(scenario=project.scenario, folder=project.shown, look=look)
     return "\n".join([head, *_yaml(sections)])
 
 
@@ -120,12 +130,12 @@ def _common(project: Project, services: Sequence[Service]) -> dict[str, Any]:
     own = [service for service in services if service.role != "monitoring"]
     first, *others = [dict(service.environment) for service in own]
     same = {"environment": first} if first and all(each == first for each in others) else {}
+    alone = {"tmpfs": _tmpfs(TMP), "security_opt": _line("no-new-privileges:true")}
     return {
         "user": "{}:{}".format(*project.user),
         "read_only": True,
-        "tmpfs": _tmpfs(TMP),
         "cap_drop": _line("ALL"),
-        "security_opt": _line("no-new-privileges:true"),
+        **(alone if project.swarm is None else {}),
         "init": True,
         "logging": {"driver": LOG_DRIVER, "options": _Line(LOG_OPTIONS)},
         **same,
@@ -133,12 +143,34 @@ def _common(project: Project, services: Sequence[Service]) -> dict[str, Any]:
 
 
 def _body(project: Project, service: Service) -> dict[str, Any]:
-    limits = service.limits
-    memory = f"{limits.memory_bytes // _MEBI}m"
     body: dict[str, Any] = {
         "image": service.image,
         **({"command": _line(*service.command)} if service.command else {}),
         "networks": _line(*service.networks),
+    }
+    if service.environment:
+        body["environment"] = dict(service.environment)
+    if service.health:
+        body["healthcheck"] = {"test": _line("CMD", *service.health), **_HEALTH}
+    volumes = [_volume(project, mount) for mount in service.mounts]
+    if project.swarm is None:
+        body |= _alone(project, service)
+    else:
+        body |= _in_stack(project, service, project.swarm)
+        volumes += [_volume(project, mount) for mount in empty_mounts(project.folder, service)]
+        folders = [*TMP, *service.scratch]
+        volumes += [_Line({"type": "tmpfs", "target": folder}) for folder in folders]
+    if volumes:
+        body["volumes"] = volumes
+    body["labels"] = _Line({FOLDER_LABEL: str(project.folder), NAME_LABEL: service.name})
+    return body
+
+
+def _alone(project: Project, service: Service) -> dict[str, Any]:
+    """The keys of a service that only Docker Compose knows."""
+    limits = service.limits
+    memory = f"{limits.memory_bytes // _MEBI}m"
+    body: dict[str, Any] = {
         "cpus": min(limits.cpus, float(project.cores)),
         "mem_limit": memory,
         "memswap_limit": memory,  # of memory and swap together, so it gets no swap
@@ -146,10 +178,6 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
     }
     if service.profile:
         body["profiles"] = _line(service.profile)
-    if service.environment:
-        body["environment"] = dict(service.environment)
-    if service.health:
-        body["healthcheck"] = {"test": _line("CMD", *service.health), **_HEALTH}
     if service.after:
         conditions = {docker_name(n): {"condition": "service_healthy"} for n in service.after}
         body["depends_on"] = conditions
@@ -163,9 +191,36 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
     if service.ports:
         body["ports"] = [f"127.0.0.1:{out}:{inside}" for inside, out in service.ports.items()]
     body["tmpfs"] = _tmpfs(service.in_memory(project.user))
-    if service.mounts:
-        body["volumes"] = [_volume(project, mount) for mount in service.mounts]
-    body["labels"] = _Line({FOLDER_LABEL: str(project.folder), NAME_LABEL: service.name})
+    return body
+
+
+def _in_stack(project: Project, service: Service, swarm: Swarm) -> dict[str, Any]:
+    """The keys of a service that only `docker stack deploy` knows. A service has no address of its
+    own besides that of its container, so that what connects to it is not sent elsewhere."""
+    limits = service.limits
+    resources = {
+        "cpus": str(min(limits.cpus, float(project.cores))),
+        "memory": f"{limits.memory_bytes // _MEBI}m",
+        "pids": limits.processes,
+    }
+    restart: dict[str, Any] = {"condition": _RESTART, "delay": "1s"}
+    if service.role == "server":
+        again = {"max_attempts": project.restarts}
+        restart = {**restart, **again} if project.restarts else {"condition": "none"}
+    body: dict[str, Any] = {
+        "deploy": {
+            "endpoint_mode": "dnsrr",
+            "placement": {"constraints": _line(*swarm.constraints(service))},
+            "resources": {"limits": _Line(resources)},
+            "restart_policy": _Line(restart),
+            "labels": _Line({FOLDER_LABEL: str(project.folder), NAME_LABEL: service.name}),
+        }
+    }
+    if service.role == "server":  # the others need no port of the machine that they are on
+        ports = service.ports.items()
+        body["ports"] = [
+            _Line({"target": inside, "published": out, "mode": "host"}) for inside, out in ports
+        ]
     return body
 
 

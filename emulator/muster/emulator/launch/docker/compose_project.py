@@ -27,14 +27,19 @@ from muster.emulator.launch.docker.services import (
     Site,
     project_of,
 )
+from muster.emulator.launch.docker.stack import Swarm, make_empty
 from muster.emulator.launch.processes import Processes
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.run_folder import shown
 from muster.emulator.scenario.scenario import Scenario
 
 
-async def prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
-    """Write all files with which the containers start."""
+async def prepare(scenario: Scenario, folder: Path, clock: Clock, swarm: Swarm | None) -> None:
+    """Write all files with which the containers start.
+
+    Args:
+        swarm: the swarm that runs them; None: Docker Compose.
+    """
     configs, site = ProcessConfigs(scenario, folder), Site(scenario, folder)
     processes = Processes(folder, clock, lambda name, status: None)
     try:
@@ -50,8 +55,12 @@ async def prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
         cores=os.cpu_count() or 1,
         networks=site.networks(),
         restarts=scenario.launch.restarts,
+        swarm=swarm,
     )
     services = fleet(configs, site, prepared, free_port)
+    if swarm is not None:  # a stack has no services that start only when they are asked for
+        services = [service for service in services if not service.profile]
+        make_empty(folder, services)
     write_atomic(folder / COMPOSE, compose_text(project, services).encode())
     write_atomic(folder / ENVIRONMENT, environment_text(project).encode())
 

@@ -22,8 +22,10 @@ from muster.emulator.launch.docker.services import FOLDER_LABEL, NAME_LABEL, pro
 
 _PROJECT_LABEL = "com.docker.compose.project"
 _SERVICE_LABEL = "com.docker.compose.service"
+_STACK_LABEL = "com.docker.stack.namespace"
 
 _SWEEPS = 20
+_SWEEPS_OF_SWARM = 120  # its other machines end containers in their own time
 _SWEEP_S = 0.5
 
 
@@ -61,9 +63,9 @@ def containers_of(client: docker.DockerClient, folder: Path) -> list[Any]:
 
 
 def folders_of(client: docker.DockerClient) -> tuple[list[Path], int]:
-    """The run folders that have containers or networks, and the number of these."""
+    """The run folders that have services, containers or networks, and the number of these."""
     networks: list[Any] = client.networks.list(filters={"label": FOLDER_LABEL})
-    there = [*_containers(client, FOLDER_LABEL), *networks]
+    there = [*_services(client, FOLDER_LABEL), *_containers(client, FOLDER_LABEL), *networks]
     return sorted({Path(_labels(each)[FOLDER_LABEL]) for each in there}), len(there)
 
 
@@ -71,6 +73,30 @@ def name_of(container: Any) -> str:
     """The name of a container's log file, without its suffix."""
     labels = container.labels
     return str(labels.get(NAME_LABEL) or labels.get(_SERVICE_LABEL) or container.name)
+
+
+def services_of(client: docker.DockerClient, folder: Path | None) -> list[Any]:
+    """The services of a run folder, or of all (None), in the swarm of this machine; none if it is
+    no manager of one."""
+    return _services(client, _label(folder))
+
+
+def name_of_service(service: Any) -> str:
+    """The name of a service's log file, without its suffix."""
+    return str(service.attrs["Spec"]["Labels"][NAME_LABEL])
+
+
+def keep_logs(client: docker.DockerClient, folder: Path) -> None:
+    """Append the logs of all containers of a run folder to their log files there; in a swarm, those
+    of its services, whose containers may be on other machines."""
+    services = services_of(client, folder)
+    for service in services:
+        with suppress(docker.errors.APIError):
+            lines = service.logs(stdout=True, stderr=True)
+            with open(folder / "logs" / f"{name_of_service(service)}.log", "ab") as log:
+                log.writelines(lines)
+    for container in [] if services else containers_of(client, folder):
+        keep_log(container, folder)
 
 
 def keep_log(container: Any, folder: Path) -> None:
@@ -91,7 +117,7 @@ def remove_all(client: docker.DockerClient, folder: Path | None, clock: Clock) -
         LaunchFailed: something cannot be removed.
     """
     why: object = "new ones keep appearing"
-    for sweep in range(_SWEEPS):
+    for sweep in range(_SWEEPS_OF_SWARM if services_of(client, folder) else _SWEEPS):
         found = _of_a_run(client, folder)
         if not found:
             return
@@ -108,18 +134,24 @@ def remove_all(client: docker.DockerClient, folder: Path | None, clock: Clock) -
 
 
 def _of_a_run(client: docker.DockerClient, folder: Path | None) -> list[tuple[Any, dict[str, Any]]]:
-    """Everything that Docker has of a run, containers first, each with the arguments for removing
-    it. This includes services that a person has added to the compose file."""
+    """Everything that Docker has of a run, what uses others first, each with the arguments for
+    removing it. This includes services that a person has added to the compose file."""
     labels = [_label(folder)]
     if folder is not None:
         labels.append(f"{_PROJECT_LABEL}={project_of(folder)}")
+        labels.append(f"{_STACK_LABEL}={project_of(folder)}")
+    services = {s.id: s for label in labels for s in _services(client, label)}
     containers = {c.id: c for label in labels for c in _containers(client, label)}
     rest: list[Any] = []
     for label in labels:
         rest += client.networks.list(filters={"label": label})
         rest += client.volumes.list(filters={"label": label})
     gone = {"force": True, "v": True}
-    return [*((c, gone) for c in containers.values()), *((r, {}) for r in rest)]
+    return [
+        *((service, {}) for service in services.values()),
+        *((container, gone) for container in containers.values()),
+        *((each, {}) for each in rest),
+    ]
 
 
 def hand_over(folder: Path, user: tuple[int, int]) -> None:
@@ -156,11 +188,19 @@ def _containers(client: docker.DockerClient, label: str) -> list[Any]:
     return found
 
 
+def _services(client: docker.DockerClient, label: str) -> list[Any]:
+    try:
+        found: list[Any] = client.services.list(filters={"label": label})
+    except docker.errors.APIError:  # this machine is no manager of a swarm
+        return []
+    return found
+
+
 def _label(folder: Path | None) -> str:
     return FOLDER_LABEL if folder is None else f"{FOLDER_LABEL}={folder}"
 
 
 def _labels(thing: Any) -> dict[str, str]:
-    """The labels of a container or a network."""
-    found = thing.attrs.get("Labels") or thing.attrs.get("Config", {}).get("Labels") or {}
-    return dict(found)
+    """The labels of a service, a container or a network."""
+    inside = thing.attrs.get("Spec") or thing.attrs.get("Config") or {}
+    return dict(thing.attrs.get("Labels") or inside.get("Labels") or {})

@@ -17,9 +17,10 @@ from muster.emulator.launch.docker.daemon import (
     connected,
     containers_of,
     folders_of,
-    keep_log,
+    keep_logs,
     name_of,
     remove_all,
+    services_of,
     take_back,
 )
 from muster.emulator.runs.conclusion import conclude
@@ -78,9 +79,8 @@ def end(folder: Path, say: Say) -> None:
             say("ending the run")
             _stop_server(client, folder)
         if there:
-            say(f"removing {len(there)} containers")
-        for container in there:
-            keep_log(container, folder)
+            say(f"removing {len(services_of(client, folder) or there)} containers")
+        keep_logs(client, folder)
         remove_all(client, folder, WallClock())
     take_back(folder)
     remove_credentials(folder)

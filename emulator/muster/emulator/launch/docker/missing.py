@@ -12,6 +12,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker.daemon import connected, containers_of, name_of
 from muster.emulator.launch.docker.services import docker_name
+from muster.emulator.launch.docker.stack import is_stack, problems
 
 _SHOWN = 10
 """Most lines to show."""
@@ -27,12 +28,17 @@ def missing(folder: Path) -> list[str]:
         return []
     try:
         with connected() as client:
+            if is_stack(folder):
+                return _most(list(problems(client, folder)))
             containers = containers_of(client, folder)
     except (ConfigError, docker.errors.DockerException, requests.exceptions.RequestException) as e:
         return [f"the state of its containers is unknown because Docker does not answer: {e}"]
     if not containers:  # `muster down` has removed them
         return []
-    found = [*_without_a_container(file, containers), *_ended(containers)]
+    return _most([*_without_a_container(file, containers), *_ended(containers)])
+
+
+def _most(found: list[str]) -> list[str]:
     more = len(found) - _SHOWN
     return found if more <= 0 else [*found[:_SHOWN], f"and {more} more containers do not run"]
 

@@ -1,4 +1,4 @@
-"""`muster up`: starts a fleet that Docker Compose keeps running.
+"""`muster up`: starts a fleet that Docker keeps running, with Docker Compose or as a swarm's stack.
 
 No process of muster stays beside the fleet. All settings that are made at a run's start are written
 into the run folder, with a compose file. Docker keeps the containers, and restarts those that died
@@ -28,14 +28,21 @@ from muster.emulator.launch.docker.compose_command import (
     require_supported,
 )
 from muster.emulator.launch.docker.compose_project import prepare
-from muster.emulator.launch.docker.compose_start import wait_for_a_round
+from muster.emulator.launch.docker.compose_start import ContainerDeaths, wait_for_a_round
 from muster.emulator.launch.docker.daemon import (
     connected,
     containers_of,
     hand_over,
+    services_of,
 )
 from muster.emulator.launch.docker.down import Say, end
-from muster.emulator.launch.docker.services import Site
+from muster.emulator.launch.docker.services import Site, project_of
+from muster.emulator.launch.docker.stack import (
+    TaskDeaths,
+    deploy_command,
+    is_stack,
+    require_swarm,
+)
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.process_configs import ProcessConfigs
@@ -65,12 +72,18 @@ class Up:
 
 
 def up(
-    scenario: Scenario, *, out: Path | None = None, say: Say = print, clock: Clock | None = None
+    scenario: Scenario,
+    *,
+    out: Path | None = None,
+    swarm: bool = False,
+    say: Say = print,
+    clock: Clock | None = None,
 ) -> Up:
-    """Start a scenario's fleet with Docker Compose; return once a round is committed.
+    """Start a scenario's fleet in containers; return once a round is committed.
 
     Args:
         out: the run folder to make; default `runs/<name>-<time>`.
+        swarm: start it in this machine's Docker swarm, and not with Docker Compose.
         say: called with each message about the progress.
 
     Raises:
@@ -79,16 +92,18 @@ def up(
     """
     clock = clock or WallClock()
     began = clock.monotonic()
-    compose = compose_command()
+    if not swarm:
+        compose_command()
     require_supported(scenario)
     make_images(scenario, say)
     checks.require(scenario)
+    where = require_swarm(scenario) if swarm else None
     with new_run_folder(scenario.name, out, scenario.to_toml()) as new:
         folder = new.resolve()
         with own(folder), _or_nothing(folder, say):
             say("preparing the task")
-            asyncio.run(prepare(scenario, folder, clock))
-            return _start(scenario, folder, compose, say, clock, began)
+            asyncio.run(prepare(scenario, folder, clock, where))
+            return _start(scenario, folder, say, clock, began)
 
 
 def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> Up:
@@ -101,7 +116,7 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
     """
     clock = clock or WallClock()
     began = clock.monotonic()
-    folder, compose = run_folder(folder), compose_command()
+    folder = run_folder(folder)
     if not (folder / COMPOSE).is_file():
         raise ConfigError(
             f"{folder} has no {COMPOSE}: `muster up SCENARIO` writes one; resume other runs with "
@@ -109,12 +124,12 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
         )
     scenario = read_scenario(folder / "scenario.toml")
     with connected() as client:
-        if containers_of(client, folder):
+        if containers_of(client, folder) or services_of(client, folder):
             raise ConfigError(f"{folder} has containers; `muster down {folder}` removes them")
     with own(folder):
         require_resumable(folder, scenario)
         with _or_nothing(folder, say):
-            return _start(scenario, folder, compose, say, clock, began)
+            return _start(scenario, folder, say, clock, began)
 
 
 def describe(up: Up) -> str:
@@ -160,9 +175,14 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(
-    scenario: Scenario, folder: Path, compose: list[str], say: Say, clock: Clock, began: float
-) -> Up:
+def _start(scenario: Scenario, folder: Path, say: Say, clock: Clock, began: float) -> Up:
+    in_swarm = is_stack(folder)
+    if in_swarm:
+        require_swarm(scenario)
+        starter, command = "docker stack deploy", deploy_command(folder, project_of(folder))
+    else:
+        starter = "Docker Compose"
+        command = [*compose_command(), "--file", str(folder / COMPOSE), "up", "--detach"]
     tail, run_progress = Tail(folder / "journal.jsonl"), RunProgress()
     for left in (folder / ADDRESS, *folder.glob("setup/*.words/*")):
         left.unlink(missing_ok=True)
@@ -173,7 +193,7 @@ def _start(
     say("starting containers")
     with open(log, "ab") as output, connected() as client:
         starting = subprocess.Popen(
-            [*compose, "--file", str(folder / COMPOSE), "up", "--detach"],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -182,12 +202,14 @@ def _start(
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
         try:
-            wait_for_a_round(client, folder, starting, tail, run_progress, say, clock)
+            watched = TaskDeaths if in_swarm else ContainerDeaths
+            deaths = watched(client, folder)
+            wait_for_a_round(deaths, folder, starting, starter, tail, run_progress, say, clock)
         finally:
             if starting.poll() is None:
                 starting.kill()
             starting.wait()
-        there = len(containers_of(client, folder))
+        there = len(services_of(client, folder) or containers_of(client, folder))
     return Up(
         folder=folder,
         devices=len(run_progress.enrolled),
