@@ -83,7 +83,7 @@ def services_of(client: docker.DockerClient, folder: Path | None) -> list[Any]:
 
 def name_of_service(service: Any) -> str:
     """The name of a service's log file, without its suffix."""
-    return str(service.attrs["Spec"]["Labels"][NAME_LABEL])
+    return str(service.attrs["Spec"]["Labels"].get(NAME_LABEL, service.name))
 
 
 def keep_logs(client: docker.DockerClient, folder: Path) -> None:

@@ -4,6 +4,7 @@ Several machines carry them. Server and evaluation are on the machine of the com
 manager of the swarm. All machines see the run folder under the same path.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any, Final
 
 import docker
 import docker.errors
-import yaml
 
 from muster.common.errors import ConfigError
 from muster.emulator.launch import COMPOSE
@@ -64,6 +64,11 @@ def require_swarm(scenario: Scenario) -> Swarm:
             f"groups.device.torch_device: in a swarm devices train on the CPU, but "
             f"{', '.join(on_gpu)} would train on a GPU; set torch_device to cpu"
         )
+    if shutil.which("docker") is None:
+        raise ConfigError(
+            "there is no `docker` command on this machine, which starts the services of a swarm: "
+            "install Docker's command line"
+        )
     with connected() as client:
         state = client.info().get("Swarm", {})
         if not state.get("ControlAvailable"):
@@ -75,10 +80,10 @@ def require_swarm(scenario: Scenario) -> Swarm:
     wanted = scenario.launch.cluster.labels
     for group, labels in wanted.items():
         if not any(_carries(node.attrs, labels) for node in nodes):
-            missing = " and ".join(f"{key}={value}" for key, value in labels.items())
+            missing = " ".join(f"--label-add {key}={value}" for key, value in labels.items())
             raise ConfigError(
                 f"launch.cluster.labels: no machine of the swarm that is ready has the labels of "
-                f"the group {group}: `docker node update --label-add {missing} NODE` gives them"
+                f"the group {group}: `docker node update {missing} NODE` gives them"
             )
     return Swarm(
         node=state["NodeID"],
@@ -89,7 +94,10 @@ def require_swarm(scenario: Scenario) -> Swarm:
 def is_stack(folder: Path) -> bool:
     """Whether the compose file of a run folder is for a swarm."""
     file = folder / COMPOSE
-    return file.is_file() and SWARM in yaml.safe_load(file.read_text())
+    if not file.is_file():
+        return False
+    with file.open() as lines:
+        return any(line.startswith(SWARM) for line in lines)
 
 
 def deploy_command(folder: Path, project: str) -> list[str]:
@@ -148,7 +156,8 @@ class TaskDeaths:
         for service in services_of(self._client, self._folder):
             failed = self._failed(service)
             name = name_of_service(service)
-            again = service.attrs["Spec"]["TaskTemplate"]["RestartPolicy"]["Condition"] != "none"
+            policy = service.attrs["Spec"]["TaskTemplate"].get("RestartPolicy", {})
+            again = policy.get("Condition") != "none"
             if failed and not (again and patient and len(failed) < _FAILURES):
                 found[name] = f"{_described(failed[0])}{_log_of(service)}"
         return found
@@ -181,7 +190,9 @@ def _described(task: Mapping[str, Any]) -> str:
     """How a task stands: the status with which its container ended, or the swarm's own words."""
     status = task["Status"]
     code = status.get("ContainerStatus", {}).get("ExitCode")
-    return str(code) if code else f"{status['State']} ({status.get('Err', 'no reason given')})"
+    if code:
+        return str(code)
+    return f"{status['State']} ({status['Err']})" if status.get("Err") else str(status["State"])
 
 
 def _log_of(service: Any) -> str:
