@@ -106,8 +106,9 @@ def train_together(
     rows = [_rows(job, settings, width, seed, round) for job in jobs]
     # The devices with most steps first: those that still have steps are the first ones, always.
     order = sorted(range(len(jobs)), key=lambda number: -len(rows[number]))
-    minibatches = _Minibatches([jobs[n] for n in order], [rows[n] for n in order], width)
     device = next(module.parameters()).device
+    ordered = [jobs[n] for n in order], [rows[n] for n in order]
+    minibatches = _Minibatches(*ordered, width, device)
     descent = Descent(received, settings, round, task.ridge, device, devices=len(jobs))
     totals = _descend(task, require_layers(task, module), minibatches, descent)
     updates = descent.updates()
@@ -135,7 +136,7 @@ def _descend(
         if task.ridge:
             norms = torch.linalg.vector_norm(descent.theta, dim=1)
             totals[:devices] += 0.5 * task.ridge * norms**2
-        totals[:devices] += add_gradient(*minibatches.at(step, totals.device))
+        totals[:devices] += add_gradient(*minibatches.at(step))
         descent.step()
     return [float(total) for total in totals.tolist()]
 
@@ -168,30 +169,33 @@ class _Minibatches:
     """
 
     def __init__(
-        self, jobs: Sequence[Job], rows: Sequence[npt.NDArray[np.int64]], width: int
+        self,
+        jobs: Sequence[Job],
+        rows: Sequence[npt.NDArray[np.int64]],
+        width: int,
+        device: torch.device,
     ) -> None:
         steps = [len(each) for each in rows]
         self.active = [sum(own > step for own in steps) for step in range(max(steps))]
         held = [len(job.examples) for job in jobs]
         last = sum(held)  # a row of zeros, for the places without an example
-        self._index = np.full((max(steps), len(jobs), width), last)
+        index = np.full((max(steps), len(jobs), width), last)
         for number, (own, first) in enumerate(zip(rows, np.cumsum([0, *held[:-1]]), strict=True)):
-            self._index[: len(own), number] = np.where(own < 0, last, own + first)
-        self._there = self._index != last
-        self._x = _with_zeros([job.examples.x for job in jobs])
-        self._y = _with_zeros([job.examples.y for job in jobs])
+            index[: len(own), number] = np.where(own < 0, last, own + first)
+        there = index != last
+        weights = there / np.maximum(there.sum(axis=2, keepdims=True), 1)
+        self._index = torch.from_numpy(index).to(device)
+        self._weights = torch.from_numpy(weights.astype(np.float32)).to(device)
+        self._x = _with_zeros([job.examples.x for job in jobs]).to(device)
+        self._y = _with_zeros([job.examples.y for job in jobs]).to(device)
 
-    def at(self, step: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """The minibatches of a step: x of shape (devices, width, features), y, and the weight of
-        every example, each of shape (devices · width, …)."""
-        active = self.active[step]
-        index = torch.from_numpy(self._index[step, :active])
-        there = self._there[step, :active]
-        weights = (there / there.sum(axis=1, keepdims=True)).astype(np.float32)
+    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The minibatches of a step: x of shape (devices, width, features), y of shape
+        (devices · width, …), and the weights of the examples, shape (devices, width)."""
+        index = self._index[step, : self.active[step]]
         flat = index.flatten()
-        x = self._x.index_select(0, flat).view(*index.shape, -1).to(device)
-        y = self._y.index_select(0, flat).to(device)
-        return x, y, torch.from_numpy(weights).to(device)
+        x = self._x.index_select(0, flat).view(*index.shape, -1)
+        return x, self._y.index_select(0, flat), self._weights[step, : self.active[step]]
 
 
 def _with_zeros(arrays: Sequence[npt.NDArray[Any]]) -> Tensor:
