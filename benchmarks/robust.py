@@ -78,11 +78,11 @@ def alone(rule: str, clients: int, parameters: int) -> float:
 
     import numpy as np
 
+    from muster.common.exact_sum import ExactSum, Term
     from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution, Need
     from muster.server.knowledge.participation import ParticipationHistory
     from muster.server.knowledge.population import Oracle, Population
     from muster.server.updates.blocks import combined, squared_distances
-    from muster.server.updates.exact_sum import ExactSum, Term
 
     updates = np.random.default_rng(1).standard_normal((clients, parameters), np.float32)
     reads: list[Any] = [lambda start, stop, row=row: row[start:stop] for row in updates]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.common.errors import Diverged
+from muster.common.exact_sum import BLOCK, ExactSum, apply
 from muster.common.seeds import stream
-from muster.server.updates.exact_sum import BLOCK, ExactSum, apply
 
 FINITE = st.floats(-1e3, 1e3, width=32)
 WEIGHTS = st.floats(0, 1e3)

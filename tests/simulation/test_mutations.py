@@ -16,6 +16,7 @@ from muster.client.link import ServerLink, _piece_bytes, _RetryPolicy
 from muster.client.training_runner import TrainingRunner
 from muster.client.transport_errors import error_of
 from muster.common.errors import RemoteProtocolError
+from muster.common.exact_sum import Term
 from muster.common.exchange import Call, Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
 from muster.emulator.simulation.search import HistoryPlan, Simulator
@@ -29,7 +30,6 @@ from muster.server.rounds.round import Round
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.versions import ModelVersions
 from muster.server.rpc.transfers import TransferQueue, Turn
-from muster.server.updates.exact_sum import Term
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
 from muster.v1 import fleet_pb2 as pb

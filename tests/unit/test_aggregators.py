@@ -3,6 +3,7 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.common.exact_sum import ExactSum, apply
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Cohort, Contribution
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.fedavg import FedAvg
@@ -10,7 +11,6 @@ from muster.server.config import ServerSettings
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.testing import PlusOne
-from muster.server.updates.exact_sum import ExactSum, apply
 
 
 def step(rule: Aggregator, model: list[float], updates: dict[int, list[float]]) -> np.ndarray:

@@ -12,6 +12,7 @@ from scipy.stats import trim_mean  # type: ignore[import-untyped]
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RunFailed
+from muster.common.exact_sum import BLOCK
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
@@ -20,7 +21,6 @@ from muster.server.aggregators.facts import Conditions
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.blocks import combined, squared_distances
-from muster.server.updates.exact_sum import BLOCK
 
 ROBUST = ["median", "trimmed-mean", "krum", "multi-krum", "bulyan"]
 LONG = BLOCK + 5

@@ -8,6 +8,7 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.common.exact_sum import ExactSum, apply
 from muster.common.exchange import PROPENSITY
 from muster.server.aggregators import (
     AGGREGATORS,
@@ -22,7 +23,6 @@ from muster.server.config import ServerSettings
 from muster.server.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
-from muster.server.updates.exact_sum import ExactSum, apply
 
 N, ENROLLED = 60, 40
 CLIENTS = [f"c{number:02d}" for number in range(N)]

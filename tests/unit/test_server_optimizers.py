@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from muster.common.errors import Diverged
+from muster.common.exact_sum import moved
 from muster.server.aggregators import AGGREGATORS, Contribution
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.optimizing import Optimizing
-from muster.server.updates.exact_sum import moved
 
 MEANS = np.random.default_rng(3).normal(size=(6, 4))
 """The mean updates of six rounds."""

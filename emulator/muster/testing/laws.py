@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from muster.common.exact_sum import moved
 from muster.common.tensors import Vector
 from muster.server.aggregators import AGGREGATORS, Aggregator, Conditions, State
-from muster.server.updates.exact_sum import moved
 from muster.testing.made_up import MadeUpCourse, MadeUpDevice, MadeUpUpdate
 from muster.testing.rule_run import RulePoint, RuleRun, renewed, restored
 from muster.testing.strategies import courses, for_all

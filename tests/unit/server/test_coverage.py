@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from muster.common.errors import Diverged
+from muster.common.exact_sum import ExactSum
 from muster.common.masks import Mask
 from muster.server.aggregators import BUILT_IN, Aggregator, Conditions, Contribution
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedplt import FedPlt
 from muster.server.updates.coverage import Coverage, apply_covered
-from muster.server.updates.exact_sum import ExactSum
 
 MASKS = (Mask(np.array([True, True, False, False])), Mask(np.array([False, True, True, False])))
 DELTAS = np.array([[4, 8, 0, 0], [0, 16, 2, 0]], np.float32)

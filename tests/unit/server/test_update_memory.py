@@ -10,6 +10,7 @@ import pytest
 
 from muster.common.compression import Whole
 from muster.common.errors import Diverged, LedgerError
+from muster.common.exact_sum import BLOCK
 from muster.common.exchange import Key, Update
 from muster.common.seeds import FloatArray
 from muster.common.tensors import WIRE, Vector
@@ -18,7 +19,6 @@ from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribut
 from muster.server.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
-from muster.server.updates.exact_sum import BLOCK
 from muster.server.updates.memory import MEMORY, UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
 from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat

@@ -10,13 +10,13 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from muster.common.errors import RunFailed
+from muster.common.exact_sum import ExactSum, apply, moved
 from muster.common.masks import Mask
 from muster.common.tensors import Vector
 from muster.server.aggregators import Aggregator, State, Weighing
 from muster.server.knowledge.population import Population
 from muster.server.updates.blocks import combined
 from muster.server.updates.coverage import Coverage, apply_covered
-from muster.server.updates.exact_sum import ExactSum, apply, moved
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
 

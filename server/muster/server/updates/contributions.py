@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 
+from muster.common.exact_sum import BLOCK, ReadBlock
 from muster.common.exchange import Update
 from muster.server.aggregators import Contribution, Need
 from muster.server.config import ServerSettings
 from muster.server.fleet import Fleet
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.rounds.round import Round
-from muster.server.updates.exact_sum import BLOCK, ReadBlock
 
 
 class ContributionFacts:

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from muster.common.masks import Mask
-from muster.common.tensors import Vector
-from muster.server.updates.exact_sum import (
+from muster.common.exact_sum import (
     BLOCK,
     Doubles,
     ExactSum,
@@ -20,6 +18,8 @@ from muster.server.updates.exact_sum import (
     Term,
     require_finite,
 )
+from muster.common.masks import Mask
+from muster.common.tensors import Vector
 
 
 class Coverage:

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from muster.common.errors import MusterError, RunFailed
+from muster.common.exact_sum import ExactSum, Term
 from muster.server.aggregators import Aggregator, Contribution, State
 from muster.server.privacy.mechanism import clipped_weight
-from muster.server.updates.exact_sum import ExactSum, Term
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
 

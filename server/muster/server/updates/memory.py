@@ -21,11 +21,11 @@ import numpy as np
 import xxhash
 
 from muster.common.errors import LedgerError
+from muster.common.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply, apply_change
 from muster.common.files import fsync_folder
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
 from muster.server.aggregators.contract import Retention
-from muster.server.updates.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply, apply_change
 
 if TYPE_CHECKING:
     from muster.server.updates.round_updates import PendingUpdate

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 
 from muster.common.clock import Clock
 from muster.common.events import Received, Tell
+from muster.common.exact_sum import ExactSum
 from muster.common.exchange import (
     Answer,
     Body,
@@ -31,7 +32,6 @@ from muster.server.rounds.round import Round
 from muster.server.updates.admission import Admission
 from muster.server.updates.answers import Answers
 from muster.server.updates.contributions import ContributionFacts
-from muster.server.updates.exact_sum import ExactSum
 from muster.server.updates.folding import Folding
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.open_uploads import OpenUploads
