@@ -8,7 +8,7 @@ import pytest
 from muster.client.config import Length, Training
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.common.exact_sum import BLOCK, ExactSum, apply
+from muster.common.exact_sum import BLOCK, ExactSum, apply, squared_norm
 from muster.common.schedules import Inverse
 from muster.emulator.fleet.local_work import most_steps
 from muster.emulator.scenario.scenario import Scenario
@@ -18,7 +18,6 @@ from muster.server.aggregators.q_fedavg import QFedAvg
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
-from muster.server.updates.contributions import squared_norm
 
 
 def step(

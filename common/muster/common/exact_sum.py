@@ -9,6 +9,9 @@ The first two sums are kept with 1.5·2^(52+e) added to them. At that magnitude 
 float64 is the grid 2^e, so adding x to the sum rounds x to the grid, and the growth of the sum is
 the piece.
 
+Because the total is a function of the set of terms, sums of some of the terms can be added to each
+other: `ExactSum.pieces` gives what a sum has on each grid, and `ExactSum.add_part` adds it.
+
 Error-free extraction: Rump, Ogita, Oishi, Accurate floating-point summation, SIAM J. Sci. Comput.
 31 (2008); reproducible on fixed grids: Demmel, Nguyen, Fast reproducible floating-point summation,
 ARITH 2013. 24 bytes per parameter, 32 where anything lies on the last grid.
@@ -29,7 +32,7 @@ RANGE = 2.0**31
 TERMS = 1 << 20
 
 _COARSE, _MIDDLE, _FINE = (1.5 * 2.0 ** (52 + exponent) for exponent in GRIDS)
-_COARSE_STEP, _STEP = 2.0 ** GRIDS[0], 2.0 ** GRIDS[1]
+_COARSE_STEP, _STEP, _FINE_STEP = (2.0**exponent for exponent in GRIDS)
 
 _any_bit, _largest, _least = np.bitwise_or.reduce, np.maximum.reduce, np.minimum.reduce
 
@@ -54,6 +57,27 @@ class Term(NamedTuple):
     read: ReadBlock
     weight: float
     largest: float
+
+
+class Pieces(NamedTuple):
+    """What a sum has on each grid, as whole multiples of the grid's step.
+
+    The finer grids hold what is left after whole steps of the next coarser grid have been carried
+    to it. So two sums with the same total have the same pieces.
+
+    Attributes:
+        coarse: int64, shape (entries,), in units of 2^-20.
+        middle: uint32, in units of 2^-52.
+        fine: uint32, in units of 2^-84; None if the sum has nothing on this grid.
+    """
+
+    coarse: npt.NDArray[np.int64]
+    middle: npt.NDArray[np.uint32]
+    fine: npt.NDArray[np.uint32] | None
+
+
+ReadPieces = Callable[[int, int], Pieces]
+"""`read(start, stop)` returns what a sum has at entries [start, stop)."""
 
 
 class ExactSum:
@@ -98,13 +122,7 @@ class ExactSum:
                 Σ |w|·max|x|, which does not depend on the order.
         """
         empty = not self._bounds
-        self._bounds.extend(abs(term.weight) * term.largest for term in terms)
-        if not math.fsum(self._bounds) < RANGE or len(self._bounds) > TERMS:
-            raise Diverged(
-                f"the sum of |weight|·max|update| reached {math.fsum(self._bounds):.3g}; sums are "
-                f"exact below {RANGE:.3g}. Lower the learning rate, or set "
-                f"training.projection_radius or server.guard.max_norm"
-            )
+        self._enter_bounds([abs(term.weight) * term.largest for term in terms])
         for start in range(0, self.parameters, BLOCK):
             stop = min(start + BLOCK, self.parameters)
             coarse, middle, room = (each[start:stop] for each in self._sums)
@@ -129,13 +147,76 @@ class ExactSum:
         turn = len(terms) % 3
         self._sums = self._sums[-turn:] + self._sums[:-turn]
 
+    def _enter_bounds(self, bounds: Sequence[float]) -> None:
+        """Enter |w|·max|x| of further terms.
+
+        Raises:
+            Diverged: see `add_terms`.
+        """
+        self._bounds.extend(bounds)
+        if not math.fsum(self._bounds) < RANGE or len(self._bounds) > TERMS:
+            raise Diverged(
+                f"the sum of |weight|·max|update| reached {math.fsum(self._bounds):.3g}; sums are "
+                f"exact below {RANGE:.3g}. Lower the learning rate, or set "
+                f"training.projection_radius or server.guard.max_norm"
+            )
+
+    @property
+    def fine(self) -> bool:
+        """Whether the sum has anything on the last grid."""
+        return self._fine
+
+    def pieces(self, start: int, stop: int) -> Pieces:
+        """What the sum of at least one term has at entries [start, stop) on each grid."""
+        coarse = self._sums[0][start:stop] - _COARSE
+        middle = self._sums[1][start:stop] - _MIDDLE
+        fine = None
+        if self._fine:
+            last = self._last[start:stop].copy()
+            carry = np.floor(last / _STEP) * _STEP
+            middle += carry
+            last -= carry
+            fine = (last / _FINE_STEP).astype(np.uint32)
+        carry = np.floor(middle / _COARSE_STEP) * _COARSE_STEP
+        coarse += carry
+        middle -= carry
+        return Pieces(
+            (coarse / _COARSE_STEP).astype(np.int64), (middle / _STEP).astype(np.uint32), fine
+        )
+
+    def add_part(self, read: ReadPieces, bounds: Sequence[float]) -> None:
+        """Add the sum of other terms.
+
+        Args:
+            bounds: |w|·max|x| of each of these terms.
+
+        Raises:
+            Diverged: see `add_terms`.
+        """
+        empty = not self._bounds
+        self._enter_bounds(bounds)
+        for start in range(0, self.parameters, BLOCK):
+            stop = min(start + BLOCK, self.parameters)
+            coarse, middle, _ = (each[start:stop] for each in self._sums)
+            if empty:
+                coarse[:], middle[:] = _COARSE, _MIDDLE
+            part = read(start, stop)
+            coarse += part.coarse * _COARSE_STEP
+            middle += part.middle * _STEP
+            if part.fine is not None:
+                self._begin_fine()
+                self._last[start:stop] += part.fine * _FINE_STEP
+
+    def _begin_fine(self) -> None:
+        if not self._fine:
+            self._last[:] = 0.0
+            self._fine = True
+
     def _keep(self, x: Doubles, start: int, stop: int) -> None:
         """Add a block of a term's rest, which is usually zero, to the last sum."""
         if not _any_bit(x.view(np.uint64)):
             return
-        if not self._fine:
-            self._last[:] = 0.0
-            self._fine = True
+        self._begin_fine()
         np.add(x, _FINE, out=x)
         np.subtract(x, _FINE, out=x)
         self._last[start:stop] += x
@@ -201,6 +282,19 @@ class ExactSum:
             low += fine
         high += low
         return high
+
+
+def squared_norm(read: ReadBlock, parameters: int) -> float:
+    """‖x‖² of a vector that is read in blocks.
+
+    The blocks are always the same, so the result does not depend on how the vector arrived. The
+    squares of float32 numbers are exact in float64, and NumPy adds them in pairs.
+    """
+    sums = []
+    for start in range(0, parameters, BLOCK):
+        block = np.asarray(read(start, min(start + BLOCK, parameters)), np.float64)
+        sums.append(float(np.add.reduce(block * block)))
+    return math.fsum(sums)
 
 
 def _rows(count: int, length: int) -> list[Doubles]:

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     GOAL_REACHED = "goal reached"
     ROUND_CLOSED = "round closed"
     STALE = "stale"
+    SUM_MISSING = "sum missing"
 
 
 class Outcome(StrEnum):
@@ -109,6 +110,18 @@ class Call(NamedTuple):
     instruction: bytes = b""
 
 
+class Held(NamedTuple):
+    """What the server gets to know of an update that its process holds back for a partial sum.
+
+    Attributes:
+        largest: its largest absolute entry; not finite if an entry is not.
+        squared_norm: ‖Δ‖², as `muster.common.exact_sum.squared_norm` computes it.
+    """
+
+    largest: float
+    squared_norm: float
+
+
 class Update(NamedTuple):
     """The update that a device returns, without the body.
 
@@ -127,6 +140,8 @@ class Update(NamedTuple):
         initial_loss: loss of the received model over all examples of the device, before training;
             None if the device was not asked to measure it.
         report: what an app reports beside the update; empty without an instruction.
+        held: what the server needs to know if the device's process holds the update back for a
+            partial sum; None: its body travels.
     """
 
     key: Key
@@ -143,6 +158,7 @@ class Update(NamedTuple):
     steps: int = 0
     initial_loss: float | None = None
     report: bytes = b""
+    held: Held | None = None
 
 
 class DeviceState(NamedTuple):
@@ -301,6 +317,37 @@ class Fingerprint(NamedTuple):
     threads: int
 
 
+class SumRequest(NamedTuple):
+    """The server's request for the sum of updates that a process holds, or a part of the request.
+
+    Attributes:
+        number: the number of the sum, within an incarnation of the server.
+        weights: one per call of the message.
+        begins: whether the sum begins with this message.
+        ends: whether the sum is complete with the updates of this message.
+    """
+
+    number: int
+    weights: Sequence[float]
+    begins: bool
+    ends: bool
+
+
+class SumHeader(NamedTuple):
+    """What a process says of a sum before its bytes.
+
+    Attributes:
+        length: bytes of the sum; 0 if all of its updates are missing.
+        checksum: XXH3-128 of the sum.
+        missing: clients whose updates are not in it.
+    """
+
+    number: int
+    length: int
+    checksum: bytes
+    missing: Sequence[str] = ()
+
+
 @dataclass(slots=True)
 class ToDevice:
     """One message of the server to a pack of devices.
@@ -310,6 +357,7 @@ class ToDevice:
         goodbye: status of the run, which is over; this is the last message.
         scenario_s: scenario seconds now, if the clock is wall or scaled and scenario time has
             begun.
+        sum: the calls ask for the sum of held updates, not for answers; None: they ask for answers.
     """
 
     receipts: Sequence[Receipt] = ()
@@ -318,3 +366,4 @@ class ToDevice:
     calls: Sequence[Call] = ()
     goodbye: str | None = None
     scenario_s: float | None = None
+    sum: SumRequest | None = None

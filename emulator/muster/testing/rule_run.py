@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 from muster.common.compression import Whole
 from muster.common.config import validate
 from muster.common.errors import RunFailed
-from muster.common.exact_sum import ExactSum
+from muster.common.exact_sum import ExactSum, squared_norm
 from muster.common.exchange import Key, Update
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
@@ -24,7 +24,6 @@ from muster.server.aggregators import Aggregator, Cohort, Contribution, Need, St
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.rounds.next_model import CountedRound, MadeModel, NextModel
 from muster.server.updates.blocks import squared_distances
-from muster.server.updates.contributions import squared_norm
 from muster.server.updates.memory import MEMORY, UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
 from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat

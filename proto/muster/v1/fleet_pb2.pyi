@@ -107,6 +107,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_ROUND_CLOSED: _Reason.ValueType  # 42
     REASON_STALE: _Reason.ValueType  # 43
     """More versions were made since its base version than the mode allows."""
+    REASON_SUM_MISSING: _Reason.ValueType  # 44
+    """The process that held the update did not send its sum in time."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
 
@@ -164,6 +166,8 @@ REASON_GOAL_REACHED: Reason.ValueType  # 41
 REASON_ROUND_CLOSED: Reason.ValueType  # 42
 REASON_STALE: Reason.ValueType  # 43
 """More versions were made since its base version than the mode allows."""
+REASON_SUM_MISSING: Reason.ValueType  # 44
+"""The process that held the update did not send its sum in time."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _Outcome:
@@ -479,6 +483,7 @@ class ServerMessage(_message.Message):
     CALLS_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     SCENARIO_S_FIELD_NUMBER: _builtins.int
+    SUM_FIELD_NUMBER: _builtins.int
     model: _builtins.bytes
     """Body of the base version of the calls in this message, if it is small enough to travel inline.
     Bodies MUST come first in a message, where encoders that order fields by number put them, so that
@@ -504,6 +509,12 @@ class ServerMessage(_message.Message):
     def goodbye(self) -> Global___Goodbye:
         """The run is over, and no message follows."""
 
+    @_builtins.property
+    def sum(self) -> Global___SumRequest:
+        """The calls of this message do not ask for answers, but for a sum of the updates that the devices
+        have announced as held in their answers.
+        """
+
     def __init__(
         self,
         *,
@@ -513,10 +524,11 @@ class ServerMessage(_message.Message):
         calls: _abc.Iterable[Global___Call] | None = ...,
         goodbye: Global___Goodbye | None = ...,
         scenario_s: _builtins.float | None = ...,
+        sum: Global___SumRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_scenario_s", b"_scenario_s", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "scenario_s", b"scenario_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_scenario_s", b"_scenario_s", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "scenario_s", b"scenario_s", "sum", b"sum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_scenario_s", b"_scenario_s", "calls", b"calls", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "receipts", b"receipts", "scenario_s", b"scenario_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_scenario_s", b"_scenario_s", "calls", b"calls", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "receipts", b"receipts", "scenario_s", b"scenario_s", "sum", b"sum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
@@ -528,6 +540,47 @@ class ServerMessage(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__scenario_s) -> _WhichOneofReturnType__scenario_s | None: ...
 
 Global___ServerMessage: _TypeAlias = ServerMessage  # noqa: Y015
+
+@_typing.final
+class SumRequest(_message.Message):
+    """The server asks a process for Σ weight·update over updates that it holds. If they are many, several
+    messages ask for one sum: the first one begins it and the last one ends it.
+
+    A process that has lost an update, because it was restarted, trains again for the call. The server
+    asks again when the process comes back after its connection broke.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    BEGINS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Number of the sum, within this incarnation of the server."""
+    begins: _builtins.bool
+    """The sum begins with this message; forget what has been added to another one."""
+    ends: _builtins.bool
+    """The sum is complete with the updates of this message; SubmitSum follows."""
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The weight of each call of the message, in the order of the calls; finite, >= 0."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        weights: _abc.Iterable[_builtins.float] | None = ...,
+        begins: _builtins.bool = ...,
+        ends: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "ends", b"ends", "number", b"number", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumRequest: _TypeAlias = SumRequest  # noqa: Y015
 
 @_typing.final
 class Commit(_message.Message):
@@ -992,6 +1045,7 @@ class Update(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     INITIAL_LOSS_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -1026,6 +1080,12 @@ class Update(_message.Message):
     """What the code of an app reports beside the update to the strategy whose instruction it followed,
     at most INSTRUCTION_BYTES of muster.common.bounds. Empty without an instruction.
     """
+    @_builtins.property
+    def held(self) -> Global___HeldUpdate:
+        """The device's process holds the update back, because it will add it to a sum. The body does not
+        travel; `length` and `checksum` are those that it would have.
+        """
+
     def __init__(
         self,
         *,
@@ -1045,16 +1105,45 @@ class Update(_message.Message):
         steps: _builtins.int = ...,
         initial_loss: _builtins.float | None = ...,
         report: _builtins.bytes = ...,
+        held: Global___HeldUpdate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "initial_loss", b"initial_loss"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "held", b"held", "initial_loss", b"initial_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "initial_loss", b"initial_loss", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "report", b"report", "round", b"round", "slot_wait_s", b"slot_wait_s", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "held", b"held", "initial_loss", b"initial_loss", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "report", b"report", "round", b"round", "slot_wait_s", b"slot_wait_s", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__initial_loss: _TypeAlias = _typing.Literal["initial_loss"]  # noqa: Y015
     _WhichOneofArgType__initial_loss: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__initial_loss) -> _WhichOneofReturnType__initial_loss | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
+
+@_typing.final
+class HeldUpdate(_message.Message):
+    """What the server needs to know of an update that stays with its process. A body that is not finite
+    has numbers here that are not finite.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LARGEST_FIELD_NUMBER: _builtins.int
+    SQUARED_NORM_FIELD_NUMBER: _builtins.int
+    largest: _builtins.float
+    """The largest absolute entry."""
+    squared_norm: _builtins.float
+    """The sum of the squares of the entries."""
+    def __init__(
+        self,
+        *,
+        largest: _builtins.float = ...,
+        squared_norm: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["largest", b"largest", "squared_norm", b"squared_norm"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldUpdate: _TypeAlias = HeldUpdate  # noqa: Y015
 
 @_typing.final
 class Receipt(_message.Message):
@@ -1203,6 +1292,89 @@ class SubmitHeader(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitHeader: _TypeAlias = SubmitHeader  # noqa: Y015
+
+@_typing.final
+class SumMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """At most CHUNK_BYTES of muster.wire, in order, without gaps."""
+    @_builtins.property
+    def header(self) -> Global___SumHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___SumHeader | None = ...,
+        chunk: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___SumMessage: _TypeAlias = SumMessage  # noqa: Y015
+
+@_typing.final
+class SumHeader(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The number of the SumRequest."""
+    length: _builtins.int
+    """Length in bytes and XXH3-128 of the body, whose format is that of muster.common.partial_sums. 0 if
+    all updates are missing.
+    """
+    checksum: _builtins.bytes
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices whose updates are not in the sum, because they will not train again for their calls."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        length: _builtins.int = ...,
+        checksum: _builtins.bytes = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "length", b"length", "missing", b"missing", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumHeader: _TypeAlias = SumHeader  # noqa: Y015
+
+@_typing.final
+class SumReceipt(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """Whether the server asks for this sum no longer. It refuses a sum that was damaged on the way, which
+    is sent again.
+    """
+    def __init__(
+        self,
+        *,
+        done: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumReceipt: _TypeAlias = SumReceipt  # noqa: Y015
 
 @_typing.final
 class ProbeMessage(_message.Message):

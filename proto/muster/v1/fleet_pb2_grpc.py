@@ -54,6 +54,11 @@ class FleetStub(object):
                 request_serializer=muster_dot_v1_dot_fleet__pb2.SubmitMessage.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_fleet__pb2.Receipt.FromString,
                 _registered_method=True)
+        self.SubmitSum = channel.stream_unary(
+                '/muster.v1.Fleet/SubmitSum',
+                request_serializer=muster_dot_v1_dot_fleet__pb2.SumMessage.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_fleet__pb2.SumReceipt.FromString,
+                _registered_method=True)
         self.Probe = channel.stream_stream(
                 '/muster.v1.Fleet/Probe',
                 request_serializer=muster_dot_v1_dot_fleet__pb2.ProbeMessage.SerializeToString,
@@ -109,6 +114,16 @@ class FleetServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitSum(self, request_iterator, context):
+        """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
+
+        As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
+        broke off is sent again from its beginning.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Probe(self, request_iterator, context):
         """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
         answers every message with one, in order.
@@ -139,6 +154,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.Submit,
                     request_deserializer=muster_dot_v1_dot_fleet__pb2.SubmitMessage.FromString,
                     response_serializer=muster_dot_v1_dot_fleet__pb2.Receipt.SerializeToString,
+            ),
+            'SubmitSum': grpc.stream_unary_rpc_method_handler(
+                    servicer.SubmitSum,
+                    request_deserializer=muster_dot_v1_dot_fleet__pb2.SumMessage.FromString,
+                    response_serializer=muster_dot_v1_dot_fleet__pb2.SumReceipt.SerializeToString,
             ),
             'Probe': grpc.stream_stream_rpc_method_handler(
                     servicer.Probe,
@@ -254,6 +274,33 @@ class Fleet(object):
             '/muster.v1.Fleet/Submit',
             muster_dot_v1_dot_fleet__pb2.SubmitMessage.SerializeToString,
             muster_dot_v1_dot_fleet__pb2.Receipt.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitSum(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/muster.v1.Fleet/SubmitSum',
+            muster_dot_v1_dot_fleet__pb2.SumMessage.SerializeToString,
+            muster_dot_v1_dot_fleet__pb2.SumReceipt.FromString,
             options,
             channel_credentials,
             insecure,

@@ -67,6 +67,12 @@ class FleetStub:
     first. The device then SHOULD send no further chunk and end its side. The server reads the
     chunks that are in flight until then, so that they are accounted for, and answers.
     """
+    SubmitSum: _grpc.StreamUnaryMultiCallable[_fleet_pb2.SumMessage, _fleet_pb2.SumReceipt]
+    """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
+
+    As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
+    broke off is sent again from its beginning.
+    """
     Probe: _grpc.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]
     """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
     answers every message with one, in order.
@@ -103,6 +109,12 @@ class FleetAsyncStub(FleetStub):
     If the round is closed before all of the update has arrived, the receipt is sent over Attend
     first. The device then SHOULD send no further chunk and end its side. The server reads the
     chunks that are in flight until then, so that they are accounted for, and answers.
+    """
+    SubmitSum: _aio.StreamUnaryMultiCallable[_fleet_pb2.SumMessage, _fleet_pb2.SumReceipt]  # type: ignore[assignment]
+    """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
+
+    As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
+    broke off is sent again from its beginning.
     """
     Probe: _aio.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]  # type: ignore[assignment]
     """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
@@ -161,6 +173,18 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         If the round is closed before all of the update has arrived, the receipt is sent over Attend
         first. The device then SHOULD send no further chunk and end its side. The server reads the
         chunks that are in flight until then, so that they are accounted for, and answers.
+        """
+
+    @_abc_1.abstractmethod
+    def SubmitSum(
+        self,
+        request_iterator: _MaybeAsyncIterator[_fleet_pb2.SumMessage],
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.SumReceipt, _abc.Awaitable[_fleet_pb2.SumReceipt]]:
+        """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
+
+        As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
+        broke off is sent again from its beginning.
         """
 
     @_abc_1.abstractmethod

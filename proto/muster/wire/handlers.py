@@ -26,6 +26,9 @@ def add_fleet_to_server(service: fleet_pb2_grpc.FleetServicer, server: grpc.aio.
         "Submit": grpc.stream_unary_rpc_method_handler(
             service.Submit, pb.SubmitMessage.FromString, pb.Receipt.SerializeToString
         ),
+        "SubmitSum": grpc.stream_unary_rpc_method_handler(
+            service.SubmitSum, pb.SumMessage.FromString, pb.SumReceipt.SerializeToString
+        ),
         "Probe": grpc.stream_stream_rpc_method_handler(
             service.Probe, pb.ProbeMessage.FromString, pb.ProbeReply.SerializeToString
         ),

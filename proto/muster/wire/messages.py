@@ -5,6 +5,7 @@ a meaning, or a number that is not finite or out of its bounds. Values that pass
 the ledger: they fit its 63-bit integers, and sums over its columns do not overflow.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
@@ -22,12 +23,15 @@ from muster.common.exchange import (
     Decision,
     DeviceState,
     Fingerprint,
+    Held,
     Identity,
     Key,
     Observation,
     Outcome,
     Reason,
     Receipt,
+    SumHeader,
+    SumRequest,
     ToDevice,
     Update,
     Valuation,
@@ -150,6 +154,9 @@ def encode_to_device(message: ToDevice) -> bytes:
         out.goodbye.status = message.goodbye
     if message.scenario_s is not None:
         out.scenario_s = message.scenario_s
+    if message.sum is not None:
+        out.sum.number, weights, out.sum.begins, out.sum.ends = message.sum
+        out.sum.weights.extend(weights)
     alone: bytes = out.SerializeToString()
     return alone if message.model is None else with_bodies(alone, [message.model])
 
@@ -181,7 +188,19 @@ def decode_to_device(data: bytes) -> ToDevice:
         scenario_s=(
             _finite(message.scenario_s, "scenario_s") if message.HasField("scenario_s") else None
         ),
+        sum=_decode_request(message) if message.HasField("sum") else None,
     )
+
+
+def _decode_request(message: pb.ServerMessage) -> SumRequest:
+    request = message.sum
+    if len(request.weights) != len(message.calls):
+        raise RemoteProtocolError(
+            f"a request for a sum has {len(request.weights)} weights for {len(message.calls)} calls"
+        )
+    if not all(0 <= weight < math.inf for weight in request.weights):
+        raise RemoteProtocolError("a weight of a sum is not a finite number >= 0")
+    return SumRequest(request.number, tuple(request.weights), request.begins, request.ends)
 
 
 def _decode_call(call: pb.Call) -> Call:
@@ -266,13 +285,17 @@ class FromDevice(NamedTuple):
 def encode_answers(answers: Sequence[tuple[Answer, Body]]) -> bytes:
     """Encode answers as a serialised `pb.DeviceMessage`, with the bodies of their updates.
 
-    The body of an answer without an update is left out.
+    The bodies of answers without an update, and of updates that are held, are left out.
     """
     out = pb.DeviceMessage()
     for answer, _ in answers:
         _fill_answer(out.answers.add(), answer)
-    bodies = (body for answer, body in answers if answer.update is not None)
+    bodies = (body for answer, body in answers if _has_body(answer))
     return with_bodies(out.SerializeToString(), bodies)
+
+
+def _has_body(answer: Answer) -> bool:
+    return answer.update is not None and answer.update.held is None
 
 
 def encode_heartbeat(devices: Iterable[Observation]) -> bytes:
@@ -308,10 +331,10 @@ def decode_from_device(data: bytes) -> FromDevice:
     message = _parsed(pb.DeviceMessage, alone)
     left = iter(bodies)
     answers = [
-        (answer, next(left, b"") if answer.update is not None else b"")
+        (answer, next(left, b"") if _has_body(answer) else b"")
         for answer in map(_decode_answer, message.answers)
     ]
-    updates = sum(answer.update is not None for answer, _ in answers)
+    updates = sum(_has_body(answer) for answer, _ in answers)
     if updates != len(bodies):
         raise RemoteProtocolError(f"{updates} updates in a message with {len(bodies)} bodies")
     heartbeat = message.heartbeat.devices if message.HasField("heartbeat") else ()
@@ -422,6 +445,8 @@ def decode_submit(message: pb.SubmitMessage) -> tuple[Update, int]:
     if message.WhichOneof("part") != "header":
         raise RemoteProtocolError("Submit begins with a header")
     header = message.header
+    if header.update.HasField("held"):
+        raise RemoteProtocolError("Submit of an update that its process holds; expected its body")
     # A device that does not know how much arrived sends an offset that is always wrong.
     return decode_update(header.update), _bounded(header.offset, "offset", (1 << 63) - 1)
 
@@ -463,6 +488,8 @@ def _fill_update(out: pb.Update, update: Update) -> None:
     if update.initial_loss is not None:
         out.initial_loss = update.initial_loss
     out.report = update.report
+    if update.held is not None:
+        out.held.largest, out.held.squared_norm = update.held
 
 
 def decode_update(update: pb.Update) -> Update:
@@ -481,6 +508,7 @@ def decode_update(update: pb.Update) -> Update:
         update.steps,
         update.initial_loss if update.HasField("initial_loss") else None,
         _short(update.report, "report"),
+        _decode_held(update.held) if update.HasField("held") else None,
     )
     seconds = _seconds_of(decoded)
     # One comparison for all of them. If one is NaN, the sum is NaN too.
@@ -496,6 +524,34 @@ def decode_update(update: pb.Update) -> Update:
             f"a checksum of {len(decoded.checksum)} bytes; expected {_CHECKSUM_BYTES}"
         )
     return decoded
+
+
+def _decode_held(held: pb.HeldUpdate) -> Held:
+    decoded = Held(held.largest, held.squared_norm)
+    if any(number < 0 for number in decoded):
+        raise RemoteProtocolError(f"a held update has {decoded}; expected numbers >= 0")
+    return decoded
+
+
+def encode_sum_header(header: SumHeader) -> pb.SumMessage:
+    number, length, body_checksum, missing = header
+    return pb.SumMessage(
+        header=pb.SumHeader(
+            number=number, length=length, checksum=body_checksum, missing=list(missing)
+        )
+    )
+
+
+def decode_sum_header(message: pb.SumMessage) -> SumHeader:
+    if message.WhichOneof("part") != "header":
+        raise RemoteProtocolError("SubmitSum begins with a header")
+    header = message.header
+    if header.length and len(header.checksum) != _CHECKSUM_BYTES:
+        raise RemoteProtocolError(
+            f"a checksum of {len(header.checksum)} bytes; expected {_CHECKSUM_BYTES}"
+        )
+    length = _bounded(header.length, "length")
+    return SumHeader(header.number, length, header.checksum, tuple(header.missing))
 
 
 def encode_fingerprint(fingerprint: Fingerprint) -> pb.Fingerprint:

@@ -3,9 +3,6 @@ of its body."""
 
 import math
 
-import numpy as np
-
-from muster.common.exact_sum import BLOCK, ReadBlock
 from muster.common.exchange import Update
 from muster.server.aggregators import Contribution, Need
 from muster.server.config import ServerSettings
@@ -60,16 +57,3 @@ class ContributionFacts:
         """The staleness of an update in a round, and the mode's discount."""
         staleness = round.staleness_of(update.key.client)
         return staleness, self._mode.discount(staleness)
-
-
-def squared_norm(read: ReadBlock, parameters: int) -> float:
-    """‖x‖² of a vector that is read in blocks.
-
-    The blocks are always the same, so the result does not depend on how the vector arrived. The
-    squares of float32 numbers are exact in float64, and NumPy adds them in pairs.
-    """
-    sums = []
-    for start in range(0, parameters, BLOCK):
-        block = np.asarray(read(start, min(start + BLOCK, parameters)), np.float64)
-        sums.append(float(np.add.reduce(block * block)))
-    return math.fsum(sums)
