@@ -31,7 +31,7 @@ def sum_of(vectors: np.ndarray, weights: np.ndarray) -> ExactSum:
 
 def bounds_of(vectors: np.ndarray, weights: np.ndarray) -> list[float]:
     largest = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float64)
-    return (weights * largest).tolist()
+    return [float(bound) for bound in weights * largest]
 
 
 def add_encoded(whole: ExactSum, part: ExactSum, bounds: list[float]) -> None:

@@ -1,5 +1,7 @@
 """The calls of one message, and the model that belongs to them."""
 
+from collections.abc import Sequence
+
 from muster.client.attendance import Attendance
 from muster.client.link import ServerLink
 from muster.client.training_config import DownloadTimes, TrainingConfig
@@ -13,9 +15,10 @@ class CallBatch:
     Attributes:
         model: body of what the devices download, which is the same for all of the calls; None until
             it is here. It comes with the calls, or is fetched once for all of them.
+        sum: the calls ask for the sum of held updates; None: they ask for answers.
     """
 
-    __slots__ = ("attendance", "calls", "link", "model", "work")
+    __slots__ = ("attendance", "calls", "link", "model", "sum", "work")
 
     def __init__(
         self,
@@ -24,10 +27,15 @@ class CallBatch:
         link: ServerLink,
         work: TrainingConfig,
     ) -> None:
-        self.calls, self.model = message.calls, message.model
+        self.calls, self.model, self.sum = message.calls, message.model, message.sum
         self.attendance = attendance
         self.link = link
         self.work = work
+
+    def only(self, calls: Sequence[Call]) -> "CallBatch":
+        """Some of the calls, by themselves."""
+        message = ToDevice(model=self.model, calls=calls)
+        return CallBatch(message, self.attendance, self.link, self.work)
 
     async def fetch(
         self, call: Call, length: int, clock: Clock, at: float, asked: float

@@ -298,6 +298,9 @@ class PackProcess(Section):
     length: Length = Length()
     """How long each device trains, if not as long as the training that the server announces."""
 
+    partial_sums: bool = False
+    """Whether the devices hold their updates back, and the process sends sums of them."""
+
     mask: AnyMasking | None = None
     """Which part of the model each device trains. Absent: the whole model."""
 

@@ -25,6 +25,7 @@ from muster.common.exchange import (
     Outcome,
     Reason,
     Receipt,
+    SumHeader,
     Update,
 )
 from muster.common.lines import LinkModel
@@ -228,6 +229,33 @@ class ServerLink:
             else:
                 offset = receipt.offset
         return self._judged
+
+    async def submit_sum(self, header: SumHeader, body: Body) -> None:
+        """Upload the sum of updates that are held back.
+
+        Raises:
+            TransportError: the transfer broke too often.
+        """
+        retries = _RetryPolicy(self._clock)
+        while True:
+            try:
+                if await self._upload_sum(header, body):
+                    return
+                error: Exception = Interrupted("the sum was damaged on the way")
+            except grpc.aio.AioRpcError as broken:
+                error = error_of(broken)
+            await retries.wait_after(error, 0)
+
+    async def _upload_sum(self, header: SumHeader, body: Body) -> bool:
+        async def parts() -> AsyncIterator[pb.SumMessage]:
+            yield messages.encode_sum_header(header)
+            await call.initial_metadata()
+            for chunk in chunks(body, 0, _piece_bytes(self._line.up_bps, UPLOAD_BYTES)):
+                yield pb.SumMessage(chunk=bytes(chunk))
+
+        call = self._transfers.SubmitSum(parts(), metadata=self._session, wait_for_ready=True)
+        receipt: pb.SumReceipt = await call
+        return receipt.done
 
     def judged(self, receipt: Receipt) -> None:
         """Take a receipt that came over Attend. If its update is still being sent, stop sending."""

@@ -212,7 +212,7 @@ class Memory:
         """The bytes of a record, in two parts: everything up to the body, and the body."""
         round, model, before, after, update, _ = held
         body = self._lasting(held).body
-        (client, _, attempt), *sent, initial_loss, report = update or _NO_UPDATE
+        (client, _, attempt), *sent, initial_loss, report, _ = update or _NO_UPDATE
         sent.append(math.nan if initial_loss is None else initial_loss)
         pieces = client.encode(), *map(_packed, (before.life, after.life))
         pieces += before.residual, after.residual, before.control, after.control

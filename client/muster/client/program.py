@@ -126,6 +126,7 @@ class Pack:
             clock,
             task,
             module,
+            config.compression if config.partial_sums else None,
         )
         self._link = self._new_link()
         self._busy = False

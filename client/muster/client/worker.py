@@ -12,12 +12,15 @@ from muster.client.device_policy import AlwaysAccept, Choice, DevicePolicy
 from muster.client.learner import Learner
 from muster.client.life_clock import LifeClock
 from muster.client.memory import StoredUpdate
+from muster.client.partial_sums import HeldUpdates
 from muster.client.session import SessionEvent
 from muster.client.slots import Slots
 from muster.client.training_ahead import TrainingAhead
 from muster.client.training_runner import TrainingRunner
 from muster.client.willingness import Willingness
 from muster.common.clock import Clock
+from muster.common.compression import Codec
+from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
     Answer,
     Body,
@@ -26,7 +29,7 @@ from muster.common.exchange import (
     Outcome,
     Reason,
     Receipt,
-    Update,
+    SumRequest,
 )
 from muster.tasks.task import OpenTask
 from muster.wire import CHUNK_BYTES
@@ -50,6 +53,8 @@ class Worker:
 
     Args:
         module: the pack's scratch module.
+        held_codec: the devices hold their updates back, compressed with this codec, and the pack
+            sends sums of them; None: it sends every update.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Worker:
         clock: Clock,
         task: OpenTask,
         module: nn.Module,
+        held_codec: Codec | None = None,
     ) -> None:
         self.quick = False
         self._devices = devices
@@ -72,13 +78,19 @@ class Worker:
         self._slots = slots
         self._clock = clock
         self._runner = TrainingRunner(settings, slots, clock)
+        self._held: HeldUpdates | None = None
+        if held_codec is not None:
+            self._held = HeldUpdates(devices, held_codec, self._runner)
         self._ahead = TrainingAhead(task, module, devices, self._runner, clock)
         self._willingness = Willingness(devices, policy, self._runner, self._lockstep, clock)
 
     async def handle_calls(self, batch: CallBatch) -> None:
-        """Answer calls, with the stored updates for them or with newly trained ones."""
+        """Answer calls, with the stored updates for them or with newly trained ones, or send the
+        sum of these updates."""
         began = self._clock.monotonic()
-        if batch.work.inline:
+        if batch.sum is not None:
+            await self._add_up(batch, batch.sum)
+        elif batch.work.inline or self._held is not None:
             await self._handle_inline(batch)
         else:
             await self._handle_in_bulk(batch)
@@ -88,7 +100,8 @@ class Worker:
         self.quick = self._lockstep and batch.work.inline and took_s < self._runner.quick_s
 
     async def _handle_inline(self, batch: CallBatch) -> None:
-        """Send answers that contain the updates, as many in one message as fit into it."""
+        """Send answers that contain the updates, as many in one message as fit into it. If the
+        devices hold their updates back, only what the server must know of them is sent."""
         together: list[tuple[Answer, Body]] = []
         again: list[tuple[Answer, Body]] = []
         size = 0
@@ -99,7 +112,7 @@ class Worker:
                 if self._devices[call.key.client].faulty:
                     for damaged in self._damaged(call, choice, said[1]) if said[0].update else ():
                         await batch.attendance.answer([(said[0], damaged)])
-                    again += self._sent_again(call, choice, said[0])
+                    again += self._sent_again(call, choice, said[0], batch)
                 together.append(said)
                 report = said[0].update.report if said[0].update else b""
                 size += len(said[1]) + len(report) + _ENVELOPE_BYTES
@@ -114,10 +127,18 @@ class Worker:
             await batch.attendance.answer([repeated])
         await self._willingness.train_own(batch, choices)
 
-    def _sent_again(self, call: Call, choice: Choice, answer: Answer) -> list[tuple[Answer, Body]]:
+    def _sent_again(
+        self, call: Call, choice: Choice, answer: Answer, batch: CallBatch
+    ) -> list[tuple[Answer, Body]]:
         """What faults make a device send after its answer to a call."""
         resent = self._devices[call.key.client].resent(call, choice.step)
-        return [_repeated(answer, update) for update in resent]
+        return [self._sent(answer._replace(key=u.update.key), u, batch) for u in resent]
+
+    def _sent(self, answer: Answer, stored: StoredUpdate, batch: CallBatch) -> tuple[Answer, Body]:
+        """An answer with an update, and the body that travels with it."""
+        if self._held is None:
+            return answer._replace(update=stored.update), stored.body
+        return answer._replace(update=self._held.announce(stored, batch.work.entries)), b""
 
     async def _answer_with_update(
         self, call: Call, choice: Choice, batch: CallBatch
@@ -125,7 +146,7 @@ class Worker:
         """The answer to a call and the body of its update; None if the device sends no answer."""
         stored = await self._update_for(call, choice, batch)
         if stored is not None:
-            return self._answer(call, choice, batch, stored.update), stored.body
+            return self._sent(self._answer(call, choice, batch), stored, batch)
         if choice.decision is Decision.ACCEPT:
             return None
         if choice.decision is Decision.ABORT and self._fails_silently(choice):
@@ -178,9 +199,30 @@ class Worker:
         step = batch.calls[0].step if self._lockstep else self._life_clock.step()
         return self._policy.choose(batch.calls, step, batch.work)
 
-    def _answer(
-        self, call: Call, choice: Choice, batch: CallBatch, update: Update | None = None
-    ) -> Answer:
+    async def _add_up(self, batch: CallBatch, request: SumRequest) -> None:
+        """Add the updates for calls to a sum, and send it if it is complete. Updates that an
+        earlier process has taken with it are trained again."""
+        held = self._held
+        if held is None:
+            raise RemoteProtocolError("the server asked for a sum of updates that were sent to it")
+        if request.begins:
+            held.begin(request.number, batch.work.entries)
+        elif not held.continues(request.number):
+            return  # it began in an earlier session; the server asks for all of it again
+        if lost := held.lost(batch.calls):
+            await self._train_again(batch.only(lost))
+        await held.add(batch, request.weights)
+        if request.ends:
+            await batch.link.submit_sum(*held.complete())
+
+    async def _train_again(self, batch: CallBatch) -> None:
+        choices = self._choose(batch)
+        self._ahead.begin(batch, choices)
+        for call, choice in zip(batch.calls, choices, strict=True):
+            if await self._update_for(call, choice, batch) is not None:
+                self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
+
+    def _answer(self, call: Call, choice: Choice, batch: CallBatch) -> Answer:
         device = self._devices[call.key.client]
         works = choice.decision is not Decision.DECLINE
         whole_s = device.modelled_s(batch.work, choice.slowdown)
@@ -190,7 +232,7 @@ class Worker:
             choice.decision,
             modelled_s,
             choice.reason,
-            update,
+            None,
             choice.seen,
             choice.x,
             choice.away,
@@ -239,11 +281,6 @@ class Worker:
             await self._runner.sleep_until_trained(device, choice, batch, began)
         device.session.happen(SessionEvent.TRAINED)
         return stored
-
-
-def _repeated(answer: Answer, again: StoredUpdate) -> tuple[Answer, Body]:
-    """The answer to a call once more, with an update that is sent again."""
-    return answer._replace(key=again.update.key, update=again.update), again.body
 
 
 def warn_of_refusal(receipt: Receipt) -> None:

@@ -162,6 +162,11 @@ class ExactSum:
             )
 
     @property
+    def empty(self) -> bool:
+        """Whether the sum has no term."""
+        return not self._bounds
+
+    @property
     def fine(self) -> bool:
         """Whether the sum has anything on the last grid."""
         return self._fine

@@ -6,17 +6,31 @@ grid) and, if any term has a piece on the last grid, d uint32 more (see
 three or four uncompressed updates, however many updates are in it.
 """
 
+import math
 from typing import Final
 
 import numpy as np
 
 from muster.common.compression import Pread
 from muster.common.compression.contract import entries
-from muster.common.exact_sum import BLOCK, GRIDS, ExactSum, Pieces
+from muster.common.exact_sum import BLOCK, GRIDS, ExactSum, Pieces, ReadBlock, squared_norm
+from muster.common.exchange import Held
 
 _COARSE: Final = np.dtype("<i8")
 _FINER: Final = np.dtype("<u4")
 _STEP: Final = 2.0 ** GRIDS[0]
+
+
+def held_of(read: ReadBlock, parameters: int) -> Held:
+    """What the server gets to know of an update that is held back, from its vector."""
+    largest = 0.0
+    for start in range(0, parameters, BLOCK):
+        block = np.abs(read(start, min(start + BLOCK, parameters)))
+        # A NaN survives the reduction and makes the comparison false.
+        extreme = float(block.max())
+        if not extreme <= largest:
+            largest = extreme if not math.isnan(largest) else largest
+    return Held(largest, squared_norm(read, parameters))
 
 
 def partial_sum_lengths(parameters: int) -> tuple[int, int]:

@@ -270,6 +270,9 @@ class ServerProcess(Section):
     compression: dict[str, AnyCodec] = Field(default_factory=dict)
     """The codec of each group's updates. A group that is absent sends them uncompressed."""
 
+    partial_sums: list[str] = Field(default_factory=list)
+    """The groups whose processes hold the updates of their devices and send sums of them."""
+
     masks: dict[str, GroupMask] = Field(default_factory=dict)
     """The masks of each group whose devices train parts of the model."""
 

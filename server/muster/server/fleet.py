@@ -15,6 +15,7 @@ from muster.common.exchange import (
     Identity,
     Observation,
     Receipt,
+    SumRequest,
     ToDevice,
 )
 from muster.common.lines import LinkModel
@@ -153,6 +154,32 @@ class ConnectedPack:
             )
             self.outbox.put_nowait(message)
         return 0 if model is None else len(model) * -(-len(calls) // items)
+
+    def ask_for_sum(
+        self, number: int, calls: Sequence[Call], weights: Sequence[float], model: Body | None
+    ) -> int:
+        """Queue messages that ask for the sum of held updates. Nothing happens while the devices
+        are away.
+
+        Args:
+            number: the number of the sum.
+            calls: the calls for which the updates were made.
+            weights: one per call.
+            model: body of the base version, for devices that may have lost their updates.
+
+        Returns:
+            The bytes of the models in the messages.
+        """
+        if self.outbox is None:
+            return 0
+        items = _items_of_a_message(calls)
+        starts = range(0, len(calls), items)
+        for start in starts:
+            part = slice(start, start + items)
+            first, last = start == 0, start == starts[-1]
+            request = SumRequest(number, weights[part], first, last)
+            self.outbox.put_nowait(ToDevice(model=model, calls=calls[part], sum=request))
+        return 0 if model is None else len(model) * len(starts)
 
 
 def _items_of_a_message(calls: Sequence[Call]) -> int:

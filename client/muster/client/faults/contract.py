@@ -113,6 +113,14 @@ class DamagedUpdate(UpdateFault):
     """How often an update is damaged before it arrives whole. A device that has failed five times
     begins a new session."""
 
+    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
+        for group in conditions.groups:
+            if group.holds:
+                yield (
+                    f"{self.kind} damages updates on their way, but those of group {group.name!r} "
+                    f"stay in their process; expected partial_sums = false"
+                )
+
     def observed(self, trace: LedgerTrace) -> bool:
         """The server refused a body because of its checksum."""
         return ("refused", "checksum") in trace.updates

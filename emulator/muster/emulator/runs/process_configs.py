@@ -198,6 +198,7 @@ class ProcessConfigs:
             calls_ahead=scenario.clock.kind == "rounds" and not self._declines(),
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
+            partial_sums=[group.name for group in scenario.groups if group.partial_sums],
             masks={
                 group.name: GroupMask(masking=group.mask, capacity=group.device.capacity)
                 for group in scenario.groups
@@ -262,6 +263,7 @@ class ProcessConfigs:
                     utility=group.participation.rational,
                     capacity=group.device.capacity,
                     length=group.training,
+                    partial_sums=group.partial_sums,
                     mask=group.mask,
                     torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
                     population=self.scenario.devices,

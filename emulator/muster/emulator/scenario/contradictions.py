@@ -8,6 +8,7 @@ from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames
 from muster.emulator.faults.refusals import endless_faults, fault_refusals
 from muster.emulator.scenario.hosted_tasks import hosted_refusals
+from muster.emulator.scenario.partial_sums import partial_sum_refusals
 from muster.emulator.scenario.rational_clients import rational_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
@@ -86,6 +87,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     found += fault_refusals(scenario)
     found += rational_refusals(scenario)
     found += hosted_refusals(scenario)
+    found += partial_sum_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]

@@ -44,6 +44,11 @@ class Group(Section):
     answers. Each device still has its own identity, state, data and random streams. With 1, every
     device has its own process."""
 
+    partial_sums: bool = False
+    """Whether every process of the group holds the updates of its devices back and sends the server
+    their weighted sum instead, once for all devices of a round. The model is the same, bit for bit
+    ([partial-sums.md](partial-sums.md))."""
+
     devices_per_container: DeviceCount = 1
     """With the docker backend, number of devices that share a container. Each of them still has
     its own process."""

@@ -60,6 +60,21 @@ def scenarios() -> Mapping[str, Scenario]:
             groups=[{"name": "dev", "count": 4, "devices_per_process": 2, "link": _FEEDBACK}],
         ),
         _scenario(
+            "partial-sums",
+            server={"rounds": 3, "heartbeat_s": 2.0},
+            groups=[
+                {"name": "dev", "count": 4, "devices_per_process": 2, "partial_sums": True},
+                {"name": "other", "count": 1},
+            ],
+        ),
+        _scenario(
+            "large-partial-sums",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={"rounds": 2, "transfers": 1},
+            groups=[{"name": "dev", "count": 4, "devices_per_process": 2, "partial_sums": True}],
+        ),
+        _scenario(
             "large",
             task=_LARGE_TASK,
             training=_LARGE_TRAINING,

@@ -1,7 +1,7 @@
 """Aggregation: lets the rule weigh the updates that count, and makes the next version from them."""
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.blocks import squared_distances
 from muster.server.updates.kept import KeptUpdates
 from muster.server.updates.memory import UpdateMemory
+from muster.server.updates.partial_sums import ArrivedSum, PartialSums
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.worker import WorkerThread
@@ -67,6 +68,7 @@ class Aggregation:
 
     Args:
         population: what the aggregator may know of all devices.
+        sums: asks for the sums of updates that processes hold.
         kept: where the updates of every round are kept; None if they are not.
         memory: the last updates of all clients; None unless the model changes by memory.
         strategy: makes the versions in place of the rule; None: none does.
@@ -81,6 +83,7 @@ class Aggregation:
         participation: ParticipationHistory,
         worker: WorkerThread,
         room: RoomOnDisk,
+        sums: PartialSums,
         clock: Clock,
         tell: Tell,
         memory: UpdateMemory | None = None,
@@ -101,6 +104,7 @@ class Aggregation:
         self._participation = participation
         self._worker = worker
         self._room = room
+        self._sums = sums
         self._clock = clock
         self._tell = tell
         privacy = config.server.privacy
@@ -136,13 +140,13 @@ class Aggregation:
                 combined the updates into an array of another shape.
         """
         round = updates.round
-        counted = await self._receiver.counted()
+        counted: Sequence[PendingUpdate] = await self._receiver.counted()
         if self._kept is not None:
             keep = self._kept.keep
             await self._room.write("updates", lambda: self._worker.run(keep, round.number, counted))
         if self._strategy is not None:
             return await self._made_by(self._strategy, round, counted)
-        weighing = await self._weigh(updates, counted)
+        counted, weighing = await self._weigh_and_fold(updates, counted)
         weights, normaliser = weighing.weights, weighing.normaliser
         if not normaliser:
             if self._learns:
@@ -209,9 +213,76 @@ class Aggregation:
         them."""
         return self._memory.durable() if self._memory is not None else ()
 
+    async def _weigh_and_fold(
+        self, updates: RoundUpdates, counted: Sequence[PendingUpdate]
+    ) -> tuple[Sequence[PendingUpdate], Weighing]:
+        """Compute the weights, and fold the updates with them.
+
+        Returns:
+            The updates that count, without those whose process has not sent their sum; and the
+            weights. A normaliser of 0 means that the round is empty.
+
+        Raises:
+            RunFailed: a sum is missing in lockstep, where its absence would change the result.
+        """
+        while True:
+            weighing = await self._weigh(updates, counted)
+            # Without a normaliser, the updates may still count in a later round.
+            if not weighing.normaliser or self._memory is not None:
+                return counted, weighing
+            sums, missing = await self._sums_of(updates.round, counted, weighing.weights)
+            try:
+                if not missing:
+                    await self._receiver.fold(counted, weighing.weights)
+                    for sum in sums:
+                        await self._worker.run(sum.add_to, self._receiver.sum)
+                    return counted, weighing
+            finally:
+                for sum in sums:
+                    sum.close()
+            self._require_lost(updates.round, missing)
+            updates.without_sum |= missing
+            counted = [u for u in counted if u.update.key.client not in missing]
+
+    async def _sums_of(
+        self, round: Round, counted: Sequence[PendingUpdate], weights: Sequence[float]
+    ) -> tuple[Sequence[ArrivedSum], set[str]]:
+        """The sums of the updates that processes hold, and the clients of those that are missing.
+
+        In lockstep the server waits as long as anything arrives within `server.stall_s`. On other
+        clocks it waits once more as long as the round may be open.
+        """
+        held = [(u, weight) for u, weight in zip(counted, weights, strict=True) if u.held]
+        if not held:
+            return (), set()
+        settings, asked = self._config.server, self._clock.monotonic()
+        open_s = round.rules.open_s(settings.deadline_s)
+        self._receiver.progress_at = asked
+
+        def limit() -> float:
+            if round.rules.lockstep or open_s is None:
+                return self._receiver.progress_at + settings.stall_s
+            return asked + open_s
+
+        updates, of_held = zip(*held, strict=True)
+        return await self._sums.collect(updates, of_held, limit)
+
+    def _require_lost(self, round: Round, missing: Collection[str]) -> None:
+        """Allow that sums are missing, on clocks on which devices may be lost.
+
+        Raises:
+            RunFailed: in lockstep, results must not depend on how long a process takes.
+        """
+        if round.rules.lockstep:
+            raise RunFailed(
+                f"round {round.number} lacks the sum with the updates of {len(missing)} devices, "
+                f"{min(missing)} among them: their process sent nothing for "
+                f"{self._config.server.stall_s:g} s (server.stall_s), or was revoked. Resume the "
+                f"run, which repeats the round"
+            )
+
     async def _weigh(self, updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
-        """Compute the weights and fold the updates with them. A normaliser of 0 means that the
-        round is empty."""
+        """Compute the weights of the updates. A normaliser of 0 means that the round is empty."""
         contributions = [update.contribution for update in counted]
         if self._learns:
             self._learn(updates, {contribution.client for contribution in contributions})
@@ -241,9 +312,6 @@ class Aggregation:
                 f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
                 f"{len(counted)} updates"
             )
-        # Without a normaliser, the updates may still count in a later round.
-        if weighing.normaliser and self._memory is None:
-            await self._receiver.fold(counted, weighing.weights)
         self._pending.estimates(number, weighing.estimates)
         for warning in set(weighing.warnings) - self._warned:
             self._warned.add(warning)

@@ -49,6 +49,7 @@ from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.kept import UPDATES, KeptUpdates
+from muster.server.updates.partial_sums import PartialSums
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.uploads import UploadFiles
 from muster.server.worker import WorkerThread
@@ -70,6 +71,7 @@ class Coordinator:
         versions: the versions of the model.
         evaluations: the schedule of the evaluations of versions; set by `load`.
         room: waits for room on the disk.
+        sums: receives the sums of updates that processes hold.
 
     Args:
         strategy: decides what the rounds do, in place of the scenario; None: none does.
@@ -114,15 +116,16 @@ class Coordinator:
             chunked=linked or not inline,
             older=settings.mode.carries,
         )
+        files = UploadFiles(run_folder / "models")
         self.receiver = UpdateReceiver(
-            config, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
-            clock, tell, self._signals.notify,
+            config, formats, fleet, worker.executor, files, clock, tell, self._signals.notify,
         )  # fmt: skip
         self.room = RoomOnDisk(
             settings.stall_s, clock, tell, self.receiver, self._signals, run_folder / NO_ROOM
         )
         self._shared_links = links_of(config, fleet, formats.sizes)
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline, strategy)
+        self.sums = PartialSums(formats.entries, fleet, files, self._dispatch.ask_for_sum, clock)
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
             clock, tell,
@@ -130,7 +133,7 @@ class Coordinator:
         self._participation = ParticipationHistory(columns_of(config.x))
         self._aggregation = Aggregation(
             config, self.versions, self.receiver, population_of(config, fleet),
-            self._participation, worker, self.room, clock, tell,
+            self._participation, worker, self.room, self.sums, clock, tell,
             memory_of(config, schema.parameters, fleet, run_folder),
             KeptUpdates(run_folder / UPDATES) if settings.keep_updates else None,
             strategy,
@@ -351,6 +354,7 @@ class Coordinator:
             self._tell(Attended(client))
         pack.send(self.committed, scenario_s=self._time.now_s())
         self._dispatch.call(pack.devices)
+        self.sums.attended(pack)
         self._notify_if_assembling()
 
     def _notify_if_assembling(self) -> None:
@@ -367,6 +371,7 @@ class Coordinator:
         self._tell(Revoked(process, clients))
         self.fleet.revoke(clients)
         self._dispatch.call(clients)
+        self.sums.revoked(clients)
         self._notify_if_assembling()
 
     def answered(self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> None:

@@ -1,7 +1,7 @@
 """Dispatch: selects the devices of a round and sends the messages that call them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from muster.common import seeds
@@ -16,6 +16,7 @@ from muster.server.rounds.selection import Selection, SelectNamed
 from muster.server.rounds.strategy_rounds import instructions_of
 from muster.server.rounds.versions import ModelVersions
 from muster.server.strategy.driver import StrategyDriver
+from muster.server.updates.partial_sums import WantedSum
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate
 
@@ -107,7 +108,6 @@ class Dispatch:
         round = self._receiver.round
         if round is None:
             return
-        deadline_s = round.rules.open_s(self._config.server.deadline_s) or 0.0
         versions = self._versions
         # The calls of a message are of one round, so that they have one step, and one model or the
         # same part of it.
@@ -118,21 +118,10 @@ class Dispatch:
             if device.away_until >= round.step and round.expects(client):
                 known_away.append(client)
             elif device.pack is not None and device.present and round.expects(client):
-                member, key = round.cohort[client], round.call(client)
+                key = round.call(client)
                 part = self._receiver.formats.slice_of(key)
-                call = Call(
-                    key,
-                    member.base_version,
-                    deadline_s,
-                    versions.checksum_of(member.base_version, part),
-                    self._called[device.group],
-                    member.step,
-                    self._counted.get(client, 0),
-                    weights.get(client),
-                    self._retains_models,
-                    self._instructions.get(client, b""),
-                )
-                calls[device.pack, member.round, part].append(call)
+                call = self._call_of(round, key, part, weights)
+                calls[device.pack, key.round, part].append(call)
         for (pack, _, part), together in calls.items():
             base_version = together[0].base_version
             inline = self._inline and not self.bulk(pack)
@@ -141,6 +130,41 @@ class Dispatch:
             if sent:
                 round.sent(together[0].key.client, sent)
         self._receiver.decline_known_away(known_away)
+
+    def _call_of(
+        self, round: Round, key: Key, part: Mask | None, weights: Mapping[str, float]
+    ) -> Call:
+        """The call of a member of the cohort under a key.
+
+        Args:
+            part: the coordinates that the device downloads; None: the whole model.
+            weights: what `_announced` returns.
+        """
+        client, member = key.client, round.cohort[key.client]
+        return Call(
+            key,
+            member.base_version,
+            round.rules.open_s(self._config.server.deadline_s) or 0.0,
+            self._versions.checksum_of(member.base_version, part),
+            self._called[self._fleet.devices[client].group],
+            member.step,
+            self._counted.get(client, 0),
+            weights.get(client),
+            self._retains_models,
+            self._instructions.get(client, b""),
+        )
+
+    def ask_for_sum(self, pack: ConnectedPack, wanted: WantedSum, again: bool) -> None:
+        """Ask a pack for a sum of the updates that it holds. If it is asked again, it may have lost
+        them, and trains again for the same calls."""
+        round, weights = self._receiver.round, self._announced()
+        assert round is not None  # sums are asked for before the round ends
+        keys = [update.update.key for update in wanted.updates]
+        calls = [self._call_of(round, key, None, weights) for key in keys]
+        inline = again and self._inline and not self.bulk(pack)
+        model = self._versions.body_of(calls[0].base_version) if inline else None
+        if sent := pack.ask_for_sum(wanted.number, calls, wanted.weights, model):
+            round.sent(keys[0].client, sent)
 
     def _announced(self) -> dict[str, float]:
         """The weights of the newest version that the aggregator announces, by client."""

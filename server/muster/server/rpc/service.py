@@ -31,6 +31,7 @@ from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.downloads import Downloads
 from muster.server.rpc.probe import probe
 from muster.server.rpc.transfers import TransferQueue
+from muster.server.updates.partial_sums import ArrivedSum
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import INLINE_BYTES, PROTOCOL_VERSION, messages
@@ -331,6 +332,44 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             # Without an await in between, so that no other call finds the body complete and not yet
             # received.
             return upload.verdict or receiver.receive(pack, update, upload)
+
+    # --- SubmitSum -------------------------------------------------------------------------------
+
+    async def SubmitSum(self, request_iterator: Any, context: Context) -> pb.SumReceipt:
+        async with errors_as_status(context, self._coordinator.fail):
+            pack = self._authentication.pack(context)
+            first = await context.read()
+            if first is grpc.aio.EOF:
+                raise RemoteProtocolError("SubmitSum ended before its header")
+            header = messages.decode_sum_header(first)
+            sum = self._coordinator.sums.begin(pack, header)
+            done = sum is None or await self._receive_sum(sum, header.length, pack, context)
+            return pb.SumReceipt(done=done)
+
+    async def _receive_sum(
+        self, sum: ArrivedSum, length: int, pack: ConnectedPack, context: Context
+    ) -> bool:
+        """Receive the bytes of a sum; return whether its process need not send it again."""
+        receiver, room = self._coordinator.receiver, self._coordinator.room
+
+        async def keep(chunk: bytes) -> None:
+            sum.write(chunk)
+
+        try:
+            async with unbroken() as whole, self._transfers.turn(pack, length) as turn:
+                await whole(context.send_initial_metadata(()))  # it is the device's turn
+                while not sum.complete:
+                    message = await context.read()
+                    if message is grpc.aio.EOF:
+                        raise Interrupted("a sum ended before its last byte; send it again")
+                    receiver.pending.inline_up += len(message.chunk)
+                    await room.write("a sum", partial(keep, message.chunk))
+                    turn.moved_at = receiver.progress_at = self._clock.monotonic()
+                    pack.heard_at = turn.moved_at
+        except BaseException:
+            sum.close()
+            raise
+        return self._coordinator.sums.receive(sum)
 
     @staticmethod
     async def _drain(transfer: Transfer, length: int, context: Context) -> None:

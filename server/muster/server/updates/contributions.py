@@ -9,6 +9,7 @@ from muster.server.config import ServerSettings
 from muster.server.fleet import Fleet
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.rounds.round import Round
+from muster.server.updates.uploads import ReceivedBody
 
 
 class ContributionFacts:
@@ -29,11 +30,11 @@ class ContributionFacts:
         self._fleet = fleet
         self._parameters = parameters
 
-    def of(self, update: Update, read: ReadBlock, round: Round) -> Contribution:
+    def of(self, update: Update, body: ReceivedBody, round: Round) -> Contribution:
         """The contribution of an update that counts in `round`, if it does.
 
         Args:
-            read: reads the vector of the update.
+            body: the body of the update, whose norm may have to be measured.
         """
         device = self._fleet.devices[update.key.client]
         fixed = device.client, device.group, update.examples, *self._age(update, round)
@@ -45,7 +46,7 @@ class ContributionFacts:
         if Need.LOSS in self._needs and update.initial_loss is not None:
             loss, rate = update.initial_loss, self._work.learning_rate_at(update.key.round)
         if self._measures:
-            norm = squared_norm(read, self._parameters)
+            norm = body.squared_norm(self._parameters)
         return Contribution(*fixed, steps, loss, norm, rate)
 
     def aged(self, update: Update, known: Contribution, round: Round) -> Contribution:

@@ -66,7 +66,7 @@ class Folding:
 
     def arrived(self, update: PendingUpdate) -> None:
         """Fold an accepted update now, if updates are folded on arrival."""
-        if not self._on_arrival:
+        if not self._on_arrival or update.held:
             return
         update.weight = self._weight(update.contribution)
         self._begun.add(update.update.key.client)
@@ -93,8 +93,8 @@ class Folding:
         return [updates.accepted[client] for client in updates.round.counted()]
 
     async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
-        """Fold the updates that count with their weights, unless they were folded on arrival. If
-        the rule combines them, they only get their weights.
+        """Fold the updates that count with their weights, unless they were folded on arrival or
+        their processes hold them. If the rule combines them, they only get their weights.
 
         Raises:
             Diverged, RunFailed: see `counted`.
@@ -108,9 +108,10 @@ class Folding:
             for update in left:
                 self._require_possible(update)
             return
-        for update in left:
+        folding = [update for update in left if not update.held]
+        for update in folding:
             self._unfolded.put(update)
-        if left:
+        if folding:
             await self._fold_in_worker()
 
     def _fold_now(self, update: PendingUpdate) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from muster.common.clock import Clock
+from muster.common.errors import RemoteProtocolError
 from muster.common.events import Received, Tell
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import (
@@ -37,7 +38,14 @@ from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.open_uploads import OpenUploads
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.updates.uncounted import UncountedUpdates
-from muster.server.updates.uploads import InlineBody, TransferCost, Upload, UploadFiles
+from muster.server.updates.uploads import (
+    HeldBody,
+    InlineBody,
+    ReceivedBody,
+    TransferCost,
+    Upload,
+    UploadFiles,
+)
 from muster.wire import INLINE_BYTES
 
 
@@ -78,6 +86,7 @@ class UpdateReceiver:
         )
         self._lockstep = lockstep = config.clock == "rounds"
         self._carries = settings.mode.carries
+        self._hold = frozenset(config.partial_sums)
         self._facts = ContributionFacts(settings, config.local_work, fleet, formats.entries)
         self._fleet = fleet
         self._clock = clock
@@ -247,12 +256,19 @@ class UpdateReceiver:
             self._report_if_closed()
 
     def _received_inline(self, pack: ConnectedPack, update: Update, body: Body) -> Receipt:
+        if update.held is not None and pack.group not in self._hold:
+            raise RemoteProtocolError(
+                f"{update.key.client} holds its update back, but partial_sums is not set for the "
+                f"group {pack.group}; expected the body of the update"
+            )
         length = len(body)
         self.pending.inline_up += length
         receipt = self._admission.known_receipt(pack, update)
         if receipt is not None:
             return self._uncounted.record(pack, update, receipt, TransferCost(length))
         format = self._admission.format_of(update.key)
+        if update.held is not None:
+            return self._take(pack, update, HeldBody(update.held, format), TransferCost())
         cost = format.inline_cost if length == format.length else TransferCost(length)
         return self._take(pack, update, InlineBody(body, format), cost)
 
@@ -275,7 +291,7 @@ class UpdateReceiver:
             self._report_if_closed()
 
     def _take(
-        self, pack: ConnectedPack, update: Update, body: InlineBody | Upload, cost: TransferCost
+        self, pack: ConnectedPack, update: Update, body: ReceivedBody, cost: TransferCost
     ) -> Receipt:
         round = self._admission.round_of(update.key)
         assert round is not None  # otherwise the update would have got the receipt LATE
@@ -288,11 +304,11 @@ class UpdateReceiver:
             self._uncounted.record(pack, update, receipt, cost)
         return receipt
 
-    def _accept(self, update: Update, body: InlineBody | Upload, cost: TransferCost) -> None:
+    def _accept(self, update: Update, body: ReceivedBody, cost: TransferCost) -> None:
         client = update.key.client
         assert self.updates is not None
         self.updates.answered_at.setdefault(client, self._clock.now())
-        contribution = self._facts.of(update, body.read, self.updates.round)
+        contribution = self._facts.of(update, body, self.updates.round)
         accepted = PendingUpdate(update, contribution, body, cost)
         self.updates.accepted[client] = accepted
         self._tell(Received(update.key.round, client, update.key.attempt, update.length))

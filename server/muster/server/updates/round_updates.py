@@ -8,7 +8,7 @@ from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import AnswerRow
 from muster.server.aggregators import Contribution
 from muster.server.rounds.round import Round
-from muster.server.updates.uploads import InlineBody, TransferCost, Upload
+from muster.server.updates.uploads import HeldBody, ReceivedBody, TransferCost
 
 
 @dataclass(slots=True)
@@ -22,9 +22,14 @@ class PendingUpdate:
 
     update: Update
     contribution: Contribution
-    body: InlineBody | Upload
+    body: ReceivedBody
     cost: TransferCost
     weight: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether its process holds it back, so that only a sum with it can be had."""
+        return isinstance(self.body, HeldBody)
 
 
 @dataclass(slots=True)
@@ -36,12 +41,15 @@ class RoundUpdates:
             round opened.
         accepted: the accepted updates, by client.
         answered_at: UNIX seconds when each device answered, by client.
+        without_sum: the clients of held updates that do not count, because their process has not
+            sent their sum.
     """
 
     round: Round
     absent: Sequence[str] = ()
     accepted: dict[str, PendingUpdate] = field(default_factory=dict)
     answered_at: dict[str, float] = field(default_factory=dict)
+    without_sum: set[str] = field(default_factory=set)
     _rows: list[AnswerRow] | None = None
 
     def successor(
@@ -132,6 +140,8 @@ class RoundUpdates:
                 outcome = "folded", None
             elif client in overdue:
                 outcome = "late", Reason.DEADLINE
+            elif client in self.without_sum:
+                outcome = "dropped", Reason.SUM_MISSING
             elif self.round.rules.carries:
                 continue
             update, cost = accepted.update, accepted.cost

@@ -15,7 +15,8 @@ import xxhash
 
 from muster.common.compression import Codec, Pread, Whole
 from muster.common.errors import RemoteProtocolError
-from muster.common.exchange import Body, Reason, Receipt, Update
+from muster.common.exact_sum import squared_norm
+from muster.common.exchange import Body, Held, Reason, Receipt, Update
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.wire import CHUNK_BYTES
@@ -114,6 +115,10 @@ class InlineBody:
     def read(self, start: int, stop: int) -> Vector:
         return self._format.read(self._pread, start, stop)
 
+    def squared_norm(self, parameters: int) -> float:
+        """‖Δ‖² of the update, as one of the whole model with that many parameters."""
+        return squared_norm(self.read, parameters)
+
     def encoded(self) -> memoryview:
         """The body as it arrived."""
         return memoryview(self._body)
@@ -124,6 +129,33 @@ class InlineBody:
     def close(self) -> None:
         """Release the body."""
         self._body = b""
+
+
+class HeldBody:
+    """What the server knows of the body of an update that stays with its process."""
+
+    def __init__(self, held: Held, format: UpdateFormat) -> None:
+        self._max_norm = format.max_norm
+        self.largest, self._squared_norm = held
+
+    def fault(self, update: Update) -> tuple[Reason, str] | None:
+        """Return the reason for refusing the update and a sentence about it, or None."""
+        return _fault_of(self.largest, self._squared_norm, self._max_norm)
+
+    def squared_norm(self, parameters: int) -> float:
+        """‖Δ‖² of the update, as its process has measured it."""
+        return self._squared_norm
+
+    def read(self, start: int, stop: int) -> Vector:
+        """Fail: the server asks for a sum of held updates instead."""
+        raise AssertionError("the vector of a held update was asked for")
+
+    def encoded(self) -> memoryview:
+        """Fail, as `read` does."""
+        raise AssertionError("the body of a held update was asked for")
+
+    def close(self) -> None:
+        """Do nothing: there is no body."""
 
 
 class Upload:
@@ -234,6 +266,10 @@ class Upload:
     def read(self, start: int, stop: int) -> Vector:
         return self._format.read(self._pread, start, stop)
 
+    def squared_norm(self, parameters: int) -> float:
+        """‖Δ‖² of a complete update, as one of the whole model with that many parameters."""
+        return squared_norm(self.read, parameters)
+
     def encoded(self) -> memoryview:
         """The complete body as it arrived, mapped from its file until it is closed."""
         assert self._file is not None
@@ -249,6 +285,10 @@ class Upload:
         if self._file is not None:
             self._files.give(self._file)
             self._file = None
+
+
+ReceivedBody = InlineBody | HeldBody | Upload
+"""The body of an update that has arrived, or what stands in for it."""
 
 
 class UploadFiles:
@@ -329,12 +369,16 @@ class BodyCheck:
                 self.largest, self._squares = format.codec.check(pread, format.parameters)
             except RemoteProtocolError as error:
                 return Reason.MALFORMED, str(error)
-        if not math.isfinite(self.largest):
-            return Reason.NOT_FINITE, "the update has a NaN or an infinity: its training diverged"
-        if format.max_norm is not None and math.sqrt(self._squares) > format.max_norm:
-            norm = math.sqrt(self._squares)
-            return (
-                Reason.NORM,
-                f"the update's norm is {norm:.6g}; at most {format.max_norm} is allowed",
-            )
-        return None
+        return _fault_of(self.largest, self._squares, format.max_norm)
+
+
+def _fault_of(
+    largest: float, squared_norm: float, max_norm: float | None
+) -> tuple[Reason, str] | None:
+    """Return the reason for refusing an update because of its entries, or None."""
+    if not math.isfinite(largest):
+        return Reason.NOT_FINITE, "the update has a NaN or an infinity: its training diverged"
+    if max_norm is not None and not math.sqrt(squared_norm) <= max_norm:
+        norm = math.sqrt(squared_norm)
+        return Reason.NORM, f"the update's norm is {norm:.6g}; at most {max_norm} is allowed"
+    return None
