@@ -4,6 +4,7 @@ python benchmarks/scale.py                # all: tables, benchmarks/out/scale.js
 python benchmarks/scale.py processes      # 1,000 processes with one device each train an MLP
 python benchmarks/scale.py packed         # 10,000 devices in 10 processes, 10,000 parameters
 python benchmarks/scale.py lives          # 100,000 phones in 10 processes; a round calls 1,000
+python benchmarks/scale.py sums           # 10,000 and 100,000 devices, without and with partial sums
 python benchmarks/scale.py sweep          # round time against devices and model size
 """
 
@@ -42,6 +43,7 @@ class Case:
     rounds: int
     sampled: int | None = None
     device: dict[str, Any] = field(default_factory=dict)
+    partial_sums: bool = False
 
     @property
     def called(self) -> int:
@@ -106,6 +108,7 @@ def _measure(case: Case) -> Measurement:
                     "count": case.devices,
                     "devices_per_process": case.per_process,
                     "device": case.device,
+                    "partial_sums": case.partial_sums,
                 }
             ],
         },
@@ -196,6 +199,15 @@ CASES = {
     "processes": [Case(1000, 1, 0, 8)],
     "packed": [Case(10_000, 1000, 10_000, 4)],
     "lives": [Case(100_000, 10_000, 10_000, 30, sampled=1000, device={"profile": "phone"})],
+    "sums": [
+        Case(devices, per_process, parameters, 6, sampled=sampled, partial_sums=sums)
+        for devices, per_process, parameters, sampled in (
+            (10_000, 1000, 10_000, None),
+            (10_000, 1000, 100_000, 1000),
+            (100_000, 10_000, 10_000, 10_000),
+        )
+        for sums in (False, True)
+    ],
     "sweep": [
         *(Case(devices, 1, 10_000, 12) for devices in (10, 30, 100, 300)),
         Case(1000, 1, 10_000, 6),

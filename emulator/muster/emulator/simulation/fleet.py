@@ -42,6 +42,9 @@ _MIXED = [
 ]
 """Quick devices, and a pack of slow ones that are not always there."""
 
+_HOLDING = {"name": "dev", "count": 4, "devices_per_process": 2, "partial_sums": True}
+"""Packs that send sums in place of updates."""
+
 _UNEQUAL = [
     {"name": "long", "count": 1, "training": {"local_steps": 4}},
     {"name": "short", "count": 2},
@@ -63,7 +66,7 @@ def scenarios() -> Mapping[str, Scenario]:
             "partial-sums",
             server={"rounds": 3, "heartbeat_s": 2.0},
             groups=[
-                {"name": "dev", "count": 4, "devices_per_process": 2, "partial_sums": True},
+                {**_HOLDING, "link": _FEEDBACK},
                 {"name": "other", "count": 1},
             ],
         ),
@@ -72,7 +75,7 @@ def scenarios() -> Mapping[str, Scenario]:
             task=_LARGE_TASK,
             training=_LARGE_TRAINING,
             server={"rounds": 2, "transfers": 1},
-            groups=[{"name": "dev", "count": 4, "devices_per_process": 2, "partial_sums": True}],
+            groups=[_HOLDING],
         ),
         _scenario(
             "large",
@@ -303,6 +306,18 @@ def scenarios() -> Mapping[str, Scenario]:
             training=_LARGE_TRAINING,
             server={"rounds": 3, "deadline_s": 5.0, "transfers": 1},
             clock={"kind": "wall"},
+        ),
+        _scenario(
+            "wall-partial-sums",
+            server={
+                "rounds": 4,
+                "deadline_s": 5.0,
+                "heartbeat_s": 2.0,
+                "goal": 3,
+                "aggregator": "scaffold",
+            },
+            clock={"kind": "wall"},
+            groups=[_HOLDING],
         ),
         _scenario(
             "private",

@@ -161,17 +161,18 @@ def _sums(ledger: sqlite3.Connection, carries: bool) -> Iterator[str]:
     def one(query: str) -> int:
         return int(ledger.execute(f"SELECT coalesce(({query}), 0)").fetchone()[0])
 
-    in_chunks = one("SELECT count(*) FROM transfers") > 0
+    in_chunks = one("SELECT count(*) FROM transfers WHERE direction = 'down'") > 0
     for way, table in (("up", "contributions"), ("down", "answers")):
         in_rounds = one(f"SELECT sum(bytes_{way}) FROM rounds")
         total = in_rounds + one(f"SELECT bytes_{way} FROM run")
+        found = one(f"SELECT sum(bytes) FROM transfers WHERE direction = '{way}'")
         if in_chunks:
-            found = one(f"SELECT sum(bytes) FROM transfers WHERE direction = '{way}'")
             right = found == total
         else:
-            # Bytes of a round that was dropped are only in the total. So are those of updates that
-            # a restarted server gets again, because their assignments were open.
-            found = one(f"SELECT sum(bytes_{way}) FROM {table}")
+            # Partial sums travel in chunks even if models and updates do not. Bytes of a round that
+            # was dropped are only in the total. So are those of updates that a restarted server
+            # gets again, because their assignments were open.
+            found += one(f"SELECT sum(bytes_{way}) FROM {table}")
             right = (carries or in_rounds <= found) and found <= total
         if not right:
             yield f"{total} bytes went {way}, {in_rounds} of them in rounds; found {found}"

@@ -36,8 +36,7 @@ class PendingRows:
 
     Attributes:
         traffic: the transfers of models and updates that travel in chunks.
-        inline_up: bytes of the updates that came inside answers since the last transaction, and of
-            partial sums.
+        inline_up: bytes of the updates that came inside answers since the last transaction.
         inline_down: bytes of the models that went inside calls; the calls of a round are added when
             it has ended.
 

@@ -350,22 +350,28 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, sum: ArrivedSum, length: int, pack: ConnectedPack, context: Context
     ) -> bool:
         """Receive the bytes of a sum; return whether its process need not send it again."""
-        receiver, room = self._coordinator.receiver, self._coordinator.room
+        receiver, room, asked_at = (
+            self._coordinator.receiver,
+            self._coordinator.room,
+            self._clock.now(),
+        )
 
         async def keep(chunk: bytes) -> None:
             sum.write(chunk)
 
         try:
             async with unbroken() as whole, self._transfers.turn(pack, length) as turn:
-                await whole(context.send_initial_metadata(()))  # it is the device's turn
-                while not sum.complete:
-                    message = await context.read()
-                    if message is grpc.aio.EOF:
-                        raise Interrupted("a sum ended before its last byte; send it again")
-                    receiver.pending.inline_up += len(message.chunk)
-                    await room.write("a sum", partial(keep, message.chunk))
-                    turn.moved_at = receiver.progress_at = self._clock.monotonic()
-                    pack.heard_at = turn.moved_at
+                with receiver.pending.traffic.upload(sum.key, asked_at) as transfer:
+                    await whole(context.send_initial_metadata(()))  # it is the device's turn
+                    while not sum.complete:
+                        message = await context.read()
+                        if message is grpc.aio.EOF:
+                            raise Interrupted("a sum ended before its last byte; send it again")
+                        transfer.bytes += len(message.chunk)
+                        await room.write("a sum", partial(keep, message.chunk))
+                        turn.moved_at = receiver.progress_at = self._clock.monotonic()
+                        pack.heard_at = turn.moved_at
+                    transfer.ending = "complete"
         except BaseException:
             sum.close()
             raise

@@ -13,7 +13,7 @@ import xxhash
 from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import ExactSum
-from muster.common.exchange import SumHeader
+from muster.common.exchange import Key, SumHeader
 from muster.common.partial_sums import EncodedSum, partial_sum_lengths
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.updates.round_updates import PendingUpdate
@@ -89,6 +89,11 @@ class ArrivedSum:
         self._file: int | None = None
         self._hash = xxhash.xxh3_128()
         self._received = 0
+
+    @property
+    def key(self) -> Key:
+        """The key under which its transfer is accounted for: that of the first update in it."""
+        return self.wanted.updates[0].update.key
 
     @property
     def complete(self) -> bool:
