@@ -4,7 +4,7 @@ python benchmarks/scale.py                # all: tables, benchmarks/out/scale.js
 python benchmarks/scale.py processes      # 1,000 processes with one device each train an MLP
 python benchmarks/scale.py packed         # 10,000 devices in 10 processes, 10,000 parameters
 python benchmarks/scale.py lives          # 100,000 phones in 10 processes; a round calls 1,000
-python benchmarks/scale.py sums           # 10,000 and 100,000 devices, without and with partial sums
+python benchmarks/scale.py sums           # packed devices without and with partial sums
 python benchmarks/scale.py sweep          # round time against devices and model size
 """
 
@@ -62,6 +62,7 @@ class Measurement:
         pss_mib, private_mib: mean memory of a device process while it waits for a call or works.
         server_cpu_ms: CPU time of the server per called device, over the rounds after the first.
         server_peak_mib: peak resident memory of the server.
+        up_mib: bodies that came from the devices in a round.
         fleet_mib: PSS of all processes of the run together.
     """
 
@@ -73,6 +74,7 @@ class Measurement:
     private_mib: float = 0.0
     server_cpu_ms: float = 0.0
     server_peak_mib: float = 0.0
+    up_mib: float = 0.0
     fleet_mib: float = 0.0
 
 
@@ -146,7 +148,9 @@ def _measure(case: Case) -> Measurement:
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         done = run(scenario, out=folder, show=show)
-        found.round_s = list(done.ledger.rounds["seconds"])[: case.rounds]
+        rounds = done.ledger.rounds
+        found.round_s = list(rounds["seconds"])[: case.rounds]
+        found.up_mib = float(rounds["bytes_up"].median()) / 2**20
     for thread in (*measuring, *stopping):
         thread.join()
     (first, began_s), *_, (last, ended_s) = cpu[: case.rounds]
@@ -179,21 +183,22 @@ def _row(found: Measurement) -> str:
     later = statistics.median(found.round_s[1:] or found.round_s)
     return (
         f"{case.devices:>8} {-(-case.devices // case.per_process):>9}"
-        f" {case.parameters or 'MLP':>10}"
+        f" {case.parameters or 'MLP':>10} {'sums' if case.partial_sums else 'updates':>7}"
         f" {found.enrolled_s:>10.1f} {found.first_round_s:>12.1f} {later:>9.3f}"
         f" {1000 * later / case.called:>10.2f} {found.server_cpu_ms:>10.2f}"
         f" {found.pss_mib:>8.1f} {found.private_mib:>8.1f} {found.server_peak_mib:>8.0f}"
-        f" {found.fleet_mib:>8.0f}"
+        f" {found.fleet_mib:>8.0f} {found.up_mib:>8.1f}"
     )
 
 
 HEAD = (
-    f"{'devices':>8} {'processes':>9} {'parameters':>10} {'enrolled s':>10} {'1st commit s':>12}"
+    f"{'devices':>8} {'processes':>9} {'parameters':>10} {'sent':>7} {'enrolled s':>10}"
+    f" {'1st commit s':>12}"
     f" {'round s':>9} {'ms/call':>10} {'CPU ms':>10} {'PSS MiB':>8} {'private':>8}"
-    f" {'server':>8} {'all MiB':>8}"
+    f" {'server':>8} {'all MiB':>8} {'up MiB':>8}"
 )
 """CPU ms is the server's CPU time per called device. PSS and private are the memory of one device
-process; all is the PSS of all processes of the run."""
+process; all is the PSS of all processes of the run; up is what came from the devices in a round."""
 
 CASES = {
     "processes": [Case(1000, 1, 0, 8)],

@@ -144,6 +144,7 @@ async def make_world(
     masks: Mapping[str, GroupMask] | None = None,
     credentials: Credentials | CredentialsSource | None = None,
     strategy: ScriptedStrategy | None = None,
+    partial_sums: bool = False,
     **server: Any,
 ) -> World:
     """Make a server for some clients, with a round under way. Keyword arguments that are not listed
@@ -155,6 +156,7 @@ async def make_world(
         time: the server's clock.
         masks: the masks of the group g. Its hidden units are the two halves of the model.
         strategy: makes the versions; None: a rule does.
+        partial_sums: whether processes may hold updates back and send sums.
     """
     time = time or WallClock()
     schema = schema_of({"w": (parameters,)})
@@ -168,6 +170,7 @@ async def make_world(
         population=[PopulationMember(client=client, group="g", examples=10) for client in clients],
         calls_ahead=calls_ahead,
         masks=dict(masks or {}),
+        partial_sums=["g"] if partial_sums else [],
         units=halves(parameters) if masks else [],
         schema_=[TensorShape(name="w", shape=[parameters])],
     )

@@ -92,6 +92,35 @@ def test_a_pack_that_dies_is_reported_with_its_devices(
         run(planned, out=folder, show=kill)
 
 
+@pytest.mark.parametrize(
+    ("task", "compression"), [(SMALL, "top-k"), (LARGE, "none")], ids=["inline", "in chunks"]
+)
+def test_a_pack_that_sends_sums_and_dies_gives_the_same_model(
+    scenario: MakeScenario, tmp_path: Path, task: dict[str, Any], compression: str
+) -> None:
+    folder, killed = tmp_path / "sums", list[int]()
+
+    def kill(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] == 2 and not killed:
+            killed.extend(processes_with_log(folder / "logs/dev-0002..dev-0003.log"))
+            os.kill(killed[0], signal.SIGKILL)
+
+    link = {"compression": compression}
+    group = {"name": "dev", "count": 4, "devices_per_process": 2, "link": link}
+    server = {"rounds": 30, "evaluate_every": 30}
+    updates = run(scenario(task=task, groups=[group], server=server), out=tmp_path / "updates")
+    planned = scenario(
+        task=task,
+        groups=[{**group, "partial_sums": True}],
+        server=server,
+        launch={"restarts": 1},
+    )
+    sums = run(planned, out=folder, show=kill)
+    assert killed
+    assert sums.summary["model_sha256"] == updates.summary["model_sha256"]
+    assert set(sums.ledger.contributions["bytes_up"]) == {0}
+
+
 def test_spawned_devices_are_the_same_devices(scenario: MakeScenario, tmp_path: Path) -> None:
     hashes = set()
     for start in ("fork", "spawn"):

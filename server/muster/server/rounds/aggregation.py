@@ -255,17 +255,12 @@ class Aggregation:
         held = [(u, weight) for u, weight in zip(counted, weights, strict=True) if u.held]
         if not held:
             return (), set()
-        settings, asked = self._config.server, self._clock.monotonic()
+        settings, updates = self._config.server, [update for update, _ in held]
         open_s = round.rules.open_s(settings.deadline_s)
-        self._receiver.progress_at = asked
-
-        def limit() -> float:
-            if round.rules.lockstep or open_s is None:
-                return self._receiver.progress_at + settings.stall_s
-            return asked + open_s
-
-        updates, of_held = zip(*held, strict=True)
-        return await self._sums.collect(updates, of_held, limit)
+        stalls = round.rules.lockstep or open_s is None
+        patience_s = settings.stall_s if open_s is None or stalls else open_s
+        of_held = [weight for _, weight in held]
+        return await self._sums.collect(updates, of_held, patience_s, renewed=stalls)
 
     def _require_lost(self, round: Round, missing: Collection[str]) -> None:
         """Allow that sums are missing, on clocks on which devices may be lost.

@@ -350,32 +350,29 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, sum: ArrivedSum, length: int, pack: ConnectedPack, context: Context
     ) -> bool:
         """Receive the bytes of a sum; return whether its process need not send it again."""
-        receiver, room, asked_at = (
-            self._coordinator.receiver,
-            self._coordinator.room,
-            self._clock.now(),
-        )
+        coordinator, asked_at = self._coordinator, self._clock.now()
+        traffic = coordinator.receiver.pending.traffic
 
         async def keep(chunk: bytes) -> None:
             sum.write(chunk)
 
         try:
             async with unbroken() as whole, self._transfers.turn(pack, length) as turn:
-                with receiver.pending.traffic.upload(sum.key, asked_at) as transfer:
-                    await whole(context.send_initial_metadata(()))  # it is the device's turn
+                with traffic.upload(sum.key, asked_at) as transfer:
+                    await whole(context.send_initial_metadata(()))  # it is the process's turn
                     while not sum.complete:
                         message = await context.read()
                         if message is grpc.aio.EOF:
                             raise Interrupted("a sum ended before its last byte; send it again")
                         transfer.bytes += len(message.chunk)
-                        await room.write("a sum", partial(keep, message.chunk))
-                        turn.moved_at = receiver.progress_at = self._clock.monotonic()
-                        pack.heard_at = turn.moved_at
+                        await coordinator.room.write("a sum", partial(keep, message.chunk))
+                        turn.moved_at = pack.heard_at = self._clock.monotonic()
+                        coordinator.sums.moved_at = turn.moved_at
                     transfer.ending = "complete"
         except BaseException:
             sum.close()
             raise
-        return self._coordinator.sums.receive(sum)
+        return coordinator.sums.receive(sum)
 
     @staticmethod
     async def _drain(transfer: Transfer, length: int, context: Context) -> None:

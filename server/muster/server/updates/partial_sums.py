@@ -172,6 +172,9 @@ updates in it, and trains again from the model."""
 class PartialSums:
     """Asks the processes that hold updates for their sums, and receives these sums.
 
+    Attributes:
+        moved_at: monotonic seconds when the newest part of a sum came.
+
     Args:
         parameters: length of the vectors.
         files: where sums are kept while they arrive.
@@ -185,6 +188,7 @@ class PartialSums:
         self._files = files
         self._ask = ask
         self._clock = clock
+        self.moved_at = 0.0
         self._newest = 0
         self._wanted: dict[int, WantedSum] = {}
 
@@ -192,12 +196,14 @@ class PartialSums:
         self,
         held: Sequence[PendingUpdate],
         weights: Sequence[float],
-        limit: Callable[[], float],
+        patience_s: float,
+        renewed: bool,
     ) -> tuple[list[ArrivedSum], set[str]]:
         """Ask for the sum of held updates with their weights, and wait until it is here.
 
         Args:
-            limit: monotonic seconds until which the server waits; asked again when they are over.
+            patience_s: seconds for which the server waits.
+            renewed: whether they begin anew whenever a part of a sum comes.
 
         Returns:
             The sums that have arrived, one of each process, which the caller closes; and the
@@ -205,7 +211,7 @@ class PartialSums:
         """
         asked = self._ask_all(held, weights)
         try:
-            await self._wait([wanted.arrived for wanted in asked], limit)
+            await self._wait([wanted.arrived for wanted in asked], patience_s, renewed)
         finally:
             for wanted in asked:
                 del self._wanted[wanted.number]
@@ -231,11 +237,15 @@ class PartialSums:
         return asked
 
     async def _wait(
-        self, sums: Sequence["asyncio.Future[ArrivedSum]"], limit: Callable[[], float]
+        self, sums: Sequence["asyncio.Future[ArrivedSum]"], patience_s: float, renewed: bool
     ) -> None:
         waiting = asyncio.ensure_future(asyncio.wait(sums))
+        began = self.moved_at = self._clock.monotonic()
         try:
-            while not waiting.done() and self._clock.monotonic() < (until := limit()):
+            while not waiting.done():
+                until = (self.moved_at if renewed else began) + patience_s
+                if self._clock.monotonic() >= until:
+                    return
                 timer = asyncio.ensure_future(self._clock.sleep_until(until))
                 try:
                     await asyncio.wait({waiting, timer}, return_when=asyncio.FIRST_COMPLETED)
