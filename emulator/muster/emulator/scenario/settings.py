@@ -114,7 +114,8 @@ class ClusterSettings(Section):
     )
     """What is reserved for each process of devices, by Ray's name of the resource: CPU (logical
     cores), memory (bytes), or a resource of your own. Ray reserves but does not limit. The default
-    is what a small model needs: 500 processes to a core, 20 MiB each."""
+    is what a small model needs: 500 processes to a core, 20 MiB each. GPUs are reserved by
+    themselves, for devices with `torch_device`."""
 
     labels: dict[Name, dict[str, str]] = Field(default_factory=dict)
     """Labels that a node must have to carry a group, by the name of the group:
@@ -163,7 +164,8 @@ class Launch(Section):
     derived from ours that adds packages of your own."""
 
     devices_per_gpu: DeviceCount = 8
-    """Number of processes that may train on one GPU. Each takes some hundred MiB of its memory."""
+    """Number of processes that may train on one GPU, of this machine or of a node of a cluster.
+    Each takes some hundred MiB of its memory. With 1, every process has a GPU of its own."""
 
     cluster: ClusterSettings = ClusterSettings()
 

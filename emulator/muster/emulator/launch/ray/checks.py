@@ -11,18 +11,11 @@ from muster.emulator.launch.backend import Died
 from muster.emulator.launch.ray.cluster import RayCluster
 from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.fleet import RayFleet
-from muster.emulator.launch.ray.placing import (
-    Bundle,
-    Node,
-    Resources,
-    choose,
-    described,
-    place,
-)
+from muster.emulator.launch.ray.placing import GPU, Bundle, Node, choose, described, place
 from muster.emulator.runs import doctor
 from muster.emulator.runs.doctor import Finding, FleetSize
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.scenario.settings import ClusterSettings
+from muster.emulator.scenario.settings import Launch
 
 
 def ray_fleet(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> RayFleet:
@@ -39,11 +32,6 @@ def require(scenario: Scenario) -> None:
     scenario.task.check()
     server_view.require(scenario)
     doctor.require_room(FleetSize.of(scenario))
-    if on_gpu := [group.name for group in scenario.groups if doctor.on_gpu(group)]:
-        raise ConfigError(
-            f"groups.device.torch_device: with the ray backend devices train on the CPU, but "
-            f"{', '.join(on_gpu)} would train on a GPU; set torch_device to cpu"
-        )
     doctor.require_metrics(scenario)
     certifier_of(scenario.launch, required=True, clock=WallClock())
     cluster = RayCluster()
@@ -54,23 +42,23 @@ def require(scenario: Scenario) -> None:
 def examine(scenario: Scenario | None, data: Path | None) -> Sequence[Finding]:
     """Say what every node of the cluster can carry, and whether the cluster can carry the fleet of
     a scenario. The server is on this machine."""
-    settings = ClusterSettings() if scenario is None else scenario.launch.cluster
+    launch = Launch() if scenario is None else scenario.launch
     nodes = RayCluster().nodes()
     findings = [doctor.examine_files(FleetSize.of(scenario)), doctor.examine_data(data)]
-    findings += [_examine_node(node, settings.resources) for node in nodes]
+    findings += [_examine_node(node, launch) for node in nodes]
     if scenario is not None:
         findings.append(_examine_cluster(nodes, scenario))
     return findings
 
 
-def _examine_node(node: Node, each: Resources) -> Finding:
+def _examine_node(node: Node, launch: Launch) -> Finding:
+    each = launch.cluster.resources
     has = {name: node.resources.get(name, 0.0) for name in each}
     room = min((int(has[name] / each[name]) for name in each), default=0)
-    return Finding(
-        f"node {node.address}",
-        f"{described(has)}: room for {room:,} processes of devices with {described(each)} each",
-        enough=True,
-    )
+    found = f"{described(has)}: room for {room:,} processes of devices with {described(each)} each"
+    if gpus := int(node.resources.get(GPU, 0)):
+        found += f"; {gpus} GPU: room for {gpus * launch.devices_per_gpu:,} that train on a GPU"
+    return Finding(f"node {node.address}", found, enough=True)
 
 
 def _examine_cluster(nodes: Sequence[Node], scenario: Scenario) -> Finding:
@@ -88,7 +76,7 @@ def _placed(nodes: Sequence[Node], scenario: Scenario) -> Mapping[str, Sequence[
     Raises:
         ConfigError: the cluster is too small.
     """
-    bundles = bundles_of(scenario)
+    bundles = bundles_of(scenario, nodes)
     return place(bundles, choose(nodes, scenario.launch.cluster.nodes, bundles), {})
 
 
