@@ -155,6 +155,23 @@ def test_a_group_is_on_the_nodes_with_its_labels(
         run(planned, out=tmp_path / "ray", backend="ray")
 
 
+def test_the_server_is_refused_on_a_node_without_its_labels(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path
+) -> None:
+    cluster.add_node(num_cpus=1, labels={"place": "away"})
+    cluster.wait_for_nodes()
+
+    def labelled(place: str) -> Any:
+        return scenario(launch={"cluster": {"server_labels": {"place": place}}})
+
+    for place, why in (("away", "It does not have them, but"), ("moon", "No node has them")):
+        with pytest.raises(ConfigError, match=rf"labels place={place}\. {why}"):
+            run(labelled(place), out=tmp_path / "ray", backend="ray")
+    assert not (tmp_path / "ray").exists()
+    done = run(labelled("head"), out=tmp_path / "ray", backend="ray", report=False)
+    assert done.status == "completed"
+
+
 ON_GPU = {"torch_device": "cuda"}
 
 

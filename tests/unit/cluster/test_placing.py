@@ -8,7 +8,15 @@ import pytest
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.launch.ray.demand import bundles_of
-from muster.emulator.launch.ray.placing import Bundle, Node, Reservation, choose, place, spread
+from muster.emulator.launch.ray.placing import (
+    Bundle,
+    Node,
+    Reservation,
+    choose,
+    place,
+    require_server_node,
+    spread,
+)
 from muster.emulator.scenario.scenario import Scenario
 
 
@@ -210,6 +218,21 @@ def test_auto_is_a_gpu_if_a_node_with_the_labels_of_the_group_has_one() -> None:
         assert bool(bundle.on_gpu) is on_gpu is ("GPU" in bundle.resources)
     (bundle,) = bundles_of(scenario(auto), nodes[1:])
     assert not bundle.on_gpu
+
+
+def test_the_server_is_on_a_node_with_its_labels() -> None:
+    nodes = [node("1"), node("2", place="server", zone="a"), node("3", place="server")]
+    require_server_node({}, "1", nodes)
+    require_server_node({"place": "server"}, "3", nodes)
+    with pytest.raises(ConfigError) as elsewhere:
+        require_server_node({"place": "server"}, "1", nodes)
+    assert (
+        "needs the labels place=server. It does not have them, but these nodes do: 10.0.0.2, "
+        "10.0.0.3. Start the command there, for example with ray job submit "
+        """--entrypoint-label-selector '{"place": "server"}'"""
+    ) in str(elsewhere.value)
+    with pytest.raises(ConfigError, match=r"No node has them\. Start .* --labels=place=b"):
+        require_server_node({"place": "b"}, "1", nodes)
 
 
 def test_gpus_are_no_resource_of_the_cluster_settings() -> None:

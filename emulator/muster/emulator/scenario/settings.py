@@ -121,6 +121,11 @@ class ClusterSettings(Section):
     """Labels that a node must have to carry a group, by the name of the group:
     `labels = { vision = { zone = "b" } }`. Groups that are absent may be on any node."""
 
+    server_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that the node with the server must have: `server_labels = { place = "server" }`. The
+    server is on the node where the command is started; on a node without these labels, the run is
+    refused, and the refusal names the nodes that have them."""
+
     lease_s: Annotated[float, Field(ge=1, le=3600)] = 10.0
     """Wall seconds without a word from the command that runs the fleet after which the programs of
     a node end. If a node is lost, its devices are started elsewhere a second later, so that no

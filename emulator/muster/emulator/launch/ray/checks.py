@@ -11,7 +11,15 @@ from muster.emulator.launch.backend import Died
 from muster.emulator.launch.ray.cluster import RayCluster
 from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.fleet import RayFleet
-from muster.emulator.launch.ray.placing import GPU, Bundle, Node, choose, described, place
+from muster.emulator.launch.ray.placing import (
+    GPU,
+    Bundle,
+    Node,
+    choose,
+    described,
+    place,
+    require_server_node,
+)
 from muster.emulator.runs import doctor
 from muster.emulator.runs.doctor import Finding, FleetSize
 from muster.emulator.scenario.scenario import Scenario
@@ -36,18 +44,23 @@ def require(scenario: Scenario) -> None:
     certifier_of(scenario.launch, required=True, clock=WallClock())
     cluster = RayCluster()
     doctor.require_ports(scenario, cluster.address)
-    _placed(cluster.nodes(), scenario)
+    nodes = cluster.nodes()
+    require_server_node(scenario.launch.cluster.server_labels, cluster.node, nodes)
+    _placed(nodes, scenario)
 
 
 def examine(scenario: Scenario | None, data: Path | None) -> Sequence[Finding]:
     """Say what every node of the cluster can carry, and whether the cluster can carry the fleet of
     a scenario. The server is on this machine."""
     launch = Launch() if scenario is None else scenario.launch
-    nodes = RayCluster().nodes()
+    cluster = RayCluster()
+    nodes = cluster.nodes()
     findings = [doctor.examine_files(FleetSize.of(scenario)), doctor.examine_data(data)]
     findings += [_examine_node(node, launch) for node in nodes]
     if scenario is not None:
         findings.append(_examine_cluster(nodes, scenario))
+    if launch.cluster.server_labels:
+        findings.append(_examine_server(launch, cluster.node, nodes))
     return findings
 
 
@@ -68,6 +81,14 @@ def _examine_cluster(nodes: Sequence[Node], scenario: Scenario) -> Finding:
     except ConfigError as refusal:
         return Finding("cluster", f"{len(nodes)} nodes, too small for {fleet}", False, str(refusal))
     return Finding("cluster", f"{len(placed)} of {len(nodes)} nodes carry {fleet}", enough=True)
+
+
+def _examine_server(launch: Launch, here: str, nodes: Sequence[Node]) -> Finding:
+    try:
+        require_server_node(launch.cluster.server_labels, here, nodes)
+    except ConfigError as refusal:
+        return Finding("server", "not on a node with its labels", False, str(refusal))
+    return Finding("server", "on a node with its labels", enough=True)
 
 
 def _placed(nodes: Sequence[Node], scenario: Scenario) -> Mapping[str, Sequence[Bundle]]:

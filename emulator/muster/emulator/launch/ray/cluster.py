@@ -72,6 +72,11 @@ class RayCluster:
         """This machine's address, as the other nodes reach it."""
         return str(ray.util.get_node_ip_address())
 
+    @property
+    def node(self) -> str:
+        """The id of the node that is this machine."""
+        return str(ray.get_runtime_context().get_node_id())
+
     def nodes(self) -> Sequence[Node]:
         """The nodes that Ray takes to be alive, by address."""
         found = [

@@ -41,5 +41,5 @@ def _bundles(scenario: Scenario, nodes: Sequence[Node]) -> Iterator[Bundle]:
 def _on_gpu(group: Group, labels: Mapping[str, str], nodes: Sequence[Node]) -> bool:
     """Whether the devices of a group train on a GPU: on `auto`, if a node with its labels has
     one."""
-    may = [node for node in nodes if labels.items() <= node.labels.items()]
+    may = [node for node in nodes if node.has(labels)]
     return doctor.on_gpu(group, sum(int(node.resources.get(GPU, 0)) for node in may))

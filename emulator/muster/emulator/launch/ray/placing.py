@@ -1,5 +1,6 @@
 """Decides which node carries which programs of a fleet."""
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,10 @@ class Node:
     resources: Resources
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Whether the node has labels."""
+        return labels.items() <= self.labels.items()
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -51,11 +56,7 @@ class Bundle:
     def may_be_on(self, node: Node) -> bool:
         """Whether the node has the labels, and some of every resource."""
         has_all = all(node.resources.get(name) for name in self.resources)
-        return has_all and self.has_labels(node)
-
-    def has_labels(self, node: Node) -> bool:
-        """Whether the node has the labels."""
-        return self.labels.items() <= node.labels.items()
+        return has_all and node.has(self.labels)
 
 
 @dataclass(frozen=True)
@@ -252,9 +253,8 @@ def _missing(
 
 def _found(bundle: Bundle, nodes: Sequence[Node], room: Mapping[str, Resources]) -> str:
     """What there is for a bundle that finds no room."""
-    labels = ", ".join(f"{key}={value}" for key, value in bundle.labels.items())
-    having = f" with the labels {labels}" if labels else ""
-    labelled = [node for node in nodes if bundle.has_labels(node)]
+    having = f" with the labels {_joined(bundle.labels)}" if bundle.labels else ""
+    labelled = [node for node in nodes if node.has(bundle.labels)]
     absent = [n for n in bundle.resources if not any(node.resources.get(n) for node in labelled)]
     matching = [node for node in labelled if bundle.may_be_on(node)]
     if not labelled:
@@ -268,6 +268,37 @@ def _found(bundle: Bundle, nodes: Sequence[Node], room: Mapping[str, Resources])
         for node in matching
     ]
     return f"nodes{having} have left: {', '.join(left)}"
+
+
+def require_server_node(labels: Mapping[str, str], here: str, nodes: Sequence[Node]) -> None:
+    """Check that the node of the command, which gets the server, has the labels of the server.
+
+    Args:
+        here: the id of that node.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    having = [node for node in nodes if node.has(labels)]
+    if any(node.id == here for node in having):
+        return
+    if having:
+        selector = json.dumps(dict(labels))
+        advice = (
+            f"It does not have them, but these nodes do: "
+            f"{', '.join(node.address for node in having)}. Start the command there, for example "
+            f"with ray job submit --entrypoint-label-selector '{selector}'"
+        )
+    else:
+        advice = f"No node has them. Start one with ray start --labels={_joined(labels, ',')}"
+    raise ConfigError(
+        f"launch.cluster.server_labels: the server is on the node of the command, which needs the "
+        f"labels {_joined(labels)}. {advice}"
+    )
+
+
+def _joined(labels: Mapping[str, str], by: str = ", ") -> str:
+    return by.join(f"{key}={value}" for key, value in labels.items())
 
 
 def _named(names: Iterable[str], amounts: Resources) -> Resources:
