@@ -239,6 +239,25 @@ def test_devices_on_gpus_are_on_the_nodes_that_declare_them_and_move_to_others(
     assert max(Counter(after).values()) == 2
 
 
+def test_devices_return_on_the_only_node_if_its_actor_dies(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path
+) -> None:
+    planned = scenario(
+        server={"rounds": 40},
+        launch={"restarts": 5, "cluster": {"resources": {"CPU": 0.3}}},  # once, of one core
+    )
+
+    def lose() -> None:
+        for process in run_processes(tmp_path / "ray"):  # so that the run waits for the loss
+            if process.name.startswith("dev-"):
+                os.kill(process.pid, signal.SIGSTOP)
+        kill_actor("node-1.log")
+
+    show = at_round(3, lose)
+    done = run(planned, out=tmp_path / "ray", backend="ray", report=False, show=show)
+    assert done.ledger.events("died")
+
+
 async def test_gpus_that_are_reserved_one_after_the_other_are_others(cluster: Any) -> None:
     from muster.emulator.launch.ray.cluster import RayCluster
 

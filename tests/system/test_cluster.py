@@ -130,6 +130,8 @@ class LocalNodes:
 
     async def reserve(self, needs: Mapping[str, Resources]) -> Mapping[str, Sequence[str]]:
         """Name the GPUs that are needed. A node has them in the order of its list."""
+        assert all(needs.values())
+        assert needs  # Ray reserves something, or is not asked
         named = {}
         for node, resources in needs.items():
             first = self._reserved[node]
@@ -310,6 +312,19 @@ def test_devices_on_gpus_of_a_lost_node_return_on_those_of_the_other(
     assert model_of(there) == model_of(run(planned, out=tmp_path / "here", report=False))
 
 
+def test_devices_return_on_the_gpu_of_the_only_node_if_its_program_dies(
+    scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
+) -> None:
+    nodes.names, nodes.gpus = ["a"], {"a": ["0"]}
+    group = {"name": "dev", "count": 2, "device": {"torch_device": "cuda"}}
+    planned = scenario(server={"rounds": 30}, groups=[group], launch={"restarts": 10})
+    show = once(third_round, lambda: nodes.pipes["a"].program.kill())
+    there = play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
+    assert there.ledger.events("died")
+    # Its GPU was still reserved, so no other was. These are the packs of the second program.
+    assert nodes.on_gpus() == {("a", "0"): 2}
+
+
 def test_a_run_whose_last_gpus_are_lost_fails_and_says_what_is_missing(
     scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
 ) -> None:
@@ -323,7 +338,10 @@ def test_a_run_whose_last_gpus_are_lost_fails_and_says_what_is_missing(
         launch={"restarts": 10},
     )
     show = once(third_round, lambda: nodes.lose("b"))
-    missing = "2 of 2 programs of the group gpu find no room: they need .* no node has any GPU"
+    missing = (
+        "2 of 2 programs of the group gpu find no room: they need .* no node has any GPU"
+        r".* Nodes that were lost are not used: 127\.0\.0\.1"
+    )
     with pytest.raises(LaunchFailed, match=missing):
         play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
 

@@ -108,7 +108,7 @@ class RayFleet:
         self._reserved: dict[str, Reservation] = {}
         self._gpus: dict[str, list[str]] = {}
         self._moving = asyncio.Lock()
-        self._lost_nodes = set[str]()
+        self._lost_nodes: dict[str, Node] = {}
         self._nursery: NurseryProcess | None = None
         self._prepared: dict[str, Any] | None = None
         self._configs: dict[str, PackProcess] = {}
@@ -175,7 +175,9 @@ class RayFleet:
                     await self._move(moving)
                 except ConfigError as error:
                     if self._wanted:  # the run has begun
-                        raise LaunchFailed(str(error)) from None
+                        lost = ", ".join(node.address for node in self._lost_nodes.values())
+                        without = f". Nodes that were lost are not used: {lost}" if lost else ""
+                        raise LaunchFailed(f"{error}{without}") from None
                     raise
 
     async def _move(self, bundles: Sequence[Bundle]) -> None:
@@ -199,7 +201,8 @@ class RayFleet:
         """Reserve what bundles need on their nodes, besides what is reserved there already."""
         held = {id: self._reserved.get(id, Reservation()) for id in placed}
         lacking = {id: held[id].lacks(here) for id, here in placed.items()}
-        named = await self._cluster.reserve({id: lacks for id, lacks in lacking.items() if lacks})
+        needs = {id: lacks for id, lacks in lacking.items() if lacks}
+        named = await self._cluster.reserve(needs) if needs else {}
         for id, names in named.items():
             self._gpus.setdefault(id, []).extend(names)
         for id, lacks in lacking.items():
@@ -243,7 +246,7 @@ class RayFleet:
         started again."""
         member = self._members.pop(id)
         self._reserved[id] = self._reserved[id].unused()
-        self._lost_nodes.add(id)
+        self._lost_nodes[id] = member.node
         self._homeless += member.bundles
         programs = list(_programs(member.bundles))
         packs = [name for name in programs if name in self._wanted]
