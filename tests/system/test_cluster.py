@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT, child_command
 from muster.emulator import Run, run
+from muster.emulator.chaos.run_processes import run_processes
 from muster.emulator.launch.choice import BackendKind
 from muster.emulator.launch.ray.fleet import RayFleet
 from muster.emulator.launch.ray.node_link import NodeLost
@@ -52,11 +54,24 @@ class ProgramPipe:
     def __init__(self, program: asyncio.subprocess.Process) -> None:
         self.program = program
         self._cut = asyncio.Event()
+        self._on_gpu: list[str] = []
 
     def send(self, line: str) -> None:
+        """Send a line. There is no GPU here, so what shall be on one is on the CPU, as torch calls
+        it with a number: such packs are spawned too."""
         assert self.program.stdin is not None
+        request = json.loads(line)
+        if request.get("do") == "start_packs":
+            devices = [config["torch_device"] for config in request["configs"]]
+            indices = [int(each.partition(":")[2]) for each in devices if each != "cpu"]
+            self._on_gpu += [request["gpus"][index] for index in indices]
+            line = line.replace('"torch_device": "cuda:', '"torch_device": "cpu:')
         if not self._cut.is_set():
             self.program.stdin.write(line.encode() + b"\n")
+
+    def gpus(self, node: str) -> Sequence[tuple[str, str]]:
+        """The GPU of every pack on a GPU that was started here."""
+        return [(node, gpu) for gpu in self._on_gpu]
 
     async def receive(self) -> Sequence[str]:
         assert self.program.stdout is not None
@@ -83,24 +98,46 @@ class ProgramPipe:
 
 
 class LocalNodes:
-    """A cluster of two nodes, which are this machine."""
+    """A cluster of two nodes, which are this machine.
+
+    Attributes:
+        gpus: the names of the GPUs that the nodes claim to have.
+    """
 
     address = "127.0.0.1"
 
     def __init__(self) -> None:
         self.pipes: dict[str, ProgramPipe] = {}
         self.names = ["a", "b"]
+        self.gpus: dict[str, list[str]] = {"a": [], "b": []}
+        self._reserved = Counter[str]()
 
     def nodes(self) -> Sequence[Node]:
-        return [Node(name, "127.0.0.1", {"CPU": 1.0, "memory": 1e12}) for name in self.names]
+        return [Node(name, "127.0.0.1", self._has(name)) for name in self.names]
+
+    def _has(self, name: str) -> Resources:
+        gpus = {"GPU": float(len(self.gpus[name]))} if self.gpus[name] else {}
+        return {"CPU": 1.0, "memory": 1e12, **gpus}
+
+    def on_gpus(self) -> Counter[tuple[str, str]]:
+        """How many packs were started on each GPU, by the names of its node and of the GPU."""
+        return Counter(gpu for name, pipe in self.pipes.items() for gpu in pipe.gpus(name))
 
     def lose(self, name: str) -> None:
         """Kill the program of a node, which is then no part of the cluster any more."""
         self.names.remove(name)
         self.pipes[name].program.kill()
 
-    async def reserve(self, needs: Mapping[str, Resources]) -> None:
-        """Nothing."""
+    async def reserve(self, needs: Mapping[str, Resources]) -> Mapping[str, Sequence[str]]:
+        """Name the GPUs that are needed. A node has them in the order of its list."""
+        assert all(needs.values())
+        assert needs  # Ray reserves something, or is not asked
+        named = {}
+        for node, resources in needs.items():
+            first = self._reserved[node]
+            self._reserved[node] += int(resources.get("GPU", 0))
+            named[node] = self.gpus[node][first : self._reserved[node]]
+        return named
 
     async def open(self, node: Node, config: NodeProcess, shared: str, log: str) -> ProgramPipe:
         with open(log, "ab") as messages:
@@ -230,6 +267,82 @@ def test_a_run_whose_nodes_are_too_few_in_the_end_fails_and_says_what_is_missing
     )
     show = once(third_round, lambda: nodes.lose("b"))
     with pytest.raises(LaunchFailed, match="2 of 2 programs of the group dev find no room"):
+        play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
+
+
+def test_every_process_on_a_gpu_has_one_of_its_node(
+    scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
+) -> None:
+    nodes.gpus = {"a": ["4"], "b": ["0", "GPU-uuid"]}
+    fast = {"torch_device": "cuda"}
+    groups = [{"name": "dev", "count": 3, "device": fast}, {**PHONES, "count": 3}]
+    planned = scenario(groups=groups, launch={"devices_per_gpu": 1})
+    seen = Counter[str]()
+
+    def look() -> None:
+        for process in run_processes(tmp_path / "there"):
+            if process.name.startswith("dev-"):
+                environment = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
+                seen.update(each for each in environment if each.startswith("CUDA_VISIBLE"))
+
+    there = play(planned, out=tmp_path / "there", show=once(third_round, look), show_every_s=SOON_S)
+    assert nodes.on_gpus() == Counter([("a", "4"), ("b", "0"), ("b", "GPU-uuid")])
+    assert seen == {"CUDA_VISIBLE_DEVICES=4": 1, "CUDA_VISIBLE_DEVICES=0,GPU-uuid": 2}
+    groups = [{"name": "dev", "count": 3}, {**PHONES, "count": 3}]
+    here = run(scenario(groups=groups), out=tmp_path / "here", report=False)
+    assert model_of(there) == model_of(here)
+
+
+def test_devices_on_gpus_of_a_lost_node_return_on_those_of_the_other(
+    scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
+) -> None:
+    nodes.gpus = {"a": ["0", "1"], "b": ["0"]}
+    group = {"name": "dev", "count": 4, "device": {"torch_device": "cuda"}}
+    planned = scenario(
+        server={"rounds": 30},
+        groups=[group],
+        launch={"restarts": 10, "devices_per_gpu": 2},
+    )
+    show = once(third_round, lambda: nodes.lose("b"))
+    there = play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
+    started = nodes.on_gpus()
+    assert started.pop(("b", "0")) == 1
+    assert started == Counter({("a", "0"): 2, ("a", "1"): 2})
+    planned = scenario(server={"rounds": 30}, groups=[{"name": "dev", "count": 4}])
+    assert model_of(there) == model_of(run(planned, out=tmp_path / "here", report=False))
+
+
+def test_devices_return_on_the_gpu_of_the_only_node_if_its_program_dies(
+    scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
+) -> None:
+    nodes.names, nodes.gpus = ["a"], {"a": ["0"]}
+    group = {"name": "dev", "count": 2, "device": {"torch_device": "cuda"}}
+    planned = scenario(server={"rounds": 30}, groups=[group], launch={"restarts": 10})
+    show = once(third_round, lambda: nodes.pipes["a"].program.kill())
+    there = play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
+    assert there.ledger.events("died")
+    # Its GPU was still reserved, so no other was. These are the packs of the second program.
+    assert nodes.on_gpus() == {("a", "0"): 2}
+
+
+def test_a_run_whose_last_gpus_are_lost_fails_and_says_what_is_missing(
+    scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
+) -> None:
+    nodes.gpus = {"a": [], "b": ["0"]}
+    planned = scenario(
+        server={"rounds": 1000},
+        groups=[
+            {"name": "dev", "count": 2},
+            {"name": "gpu", "count": 2, "device": {"torch_device": "auto"}},
+        ],
+        launch={"restarts": 10},
+    )
+    show = once(third_round, lambda: nodes.lose("b"))
+    missing = (
+        "2 of 2 programs of the group gpu find no room: they need .* no node has any GPU"
+        r".* Nodes that were lost are not used: 127\.0\.0\.1"
+    )
+    with pytest.raises(LaunchFailed, match=missing):
         play(planned, out=tmp_path / "there", show=show, show_every_s=SOON_S)
 
 

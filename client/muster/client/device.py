@@ -185,8 +185,9 @@ class DeviceSettings(Section):
     0.001 count as 0.001. Absent: as fast as the host, and modelled training takes 0 s."""
 
     torch_device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """The processor that trains. auto: a GPU if the machine has one. Devices on a GPU are spawned,
-    not forked, and are distributed over the machine's GPUs in turn."""
+    """The processor that trains. auto: a GPU if the machine has one; on a cluster, if a node with
+    the labels of the group has one. Devices on a GPU are spawned, not forked, and are distributed
+    over the GPUs of their machine, at most `launch.devices_per_gpu` processes on each."""
 
     time_zone: AnyNumber = 0.0
     """Hours by which local time is ahead of UTC: a number, or a distribution over the devices."""

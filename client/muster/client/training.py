@@ -261,10 +261,11 @@ def fingerprint(device: str = "cpu") -> dict[str, str | int]:
     Args:
         device: torch's name of the device that trains.
     """
+    kind = torch.device(device).type
     return {
         "torch": str(torch.__version__),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
+        "device": torch.cuda.get_device_name(device) if kind == "cuda" else kind,
         "threads": torch.get_num_threads(),
     }
 

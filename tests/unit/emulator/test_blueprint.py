@@ -1,9 +1,12 @@
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.common.config import validate
+from muster.emulator.fleet.packs import DeviceFolders
+from muster.emulator.runs import doctor
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 
@@ -50,3 +53,37 @@ def test_a_plan_that_would_take_long_is_left_to_muster_plan(
     blueprint = ProcessConfigs(validate(Scenario, values, "test"), tmp_path)
     blueprint.write_plan(prepared, lambda done, of: None)
     assert not (tmp_path / "plan.csv").exists()
+
+
+@pytest.mark.parametrize("per_gpu", [1, 2])
+def test_no_gpu_of_a_machine_gets_more_processes_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_gpu: int
+) -> None:
+    gpus = 3
+    monkeypatch.setattr(doctor, "gpus", lambda: gpus)
+    counts = {"a": 1, "cpu": 2, "b": gpus * per_gpu - 1}
+    groups = [
+        {
+            "name": name,
+            "count": count,
+            "device": {"torch_device": "cpu" if name == "cpu" else "auto"},
+        }
+        for name, count in counts.items()
+    ]
+    values = {
+        "name": "test",
+        "task": {"name": "linear"},
+        "server": {"rounds": 1},
+        "groups": groups,
+        "launch": {"devices_per_gpu": per_gpu},
+    }
+    scenario = validate(Scenario, values, "test")
+    doctor.require(scenario)
+    (tmp_path / "setup").mkdir()
+    made = ProcessConfigs(scenario, tmp_path)
+    examples = [10] * scenario.devices
+    server = made.server({"examples": examples, "schema": [{"name": "w", "shape": [2]}]})
+    packs = made.packs(server, "127.0.0.1:1", lambda group: None, DeviceFolders("", ""))
+    assert Counter(pack.torch_device for pack in packs) == Counter(
+        {"cpu": 2, **{f"cuda:{index}": per_gpu for index in range(gpus)}}
+    )

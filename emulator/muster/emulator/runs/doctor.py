@@ -5,11 +5,14 @@ import resource
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
 from muster.common.errors import ConfigError
 from muster.emulator.fleet import server_view
+from muster.emulator.fleet.packs import packs_by_group
+from muster.emulator.fleet.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.metrics.library import require_library
@@ -109,15 +112,21 @@ def raise_file_limit(needed: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def gpus() -> int:
-    """Number of GPUs of this machine, counted by the device files of NVIDIA's driver."""
-    return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
+def gpus(devices: Path = Path("/dev")) -> int:
+    """Number of GPUs of this machine that CUDA shows to programs, counted by the device files of
+    NVIDIA's driver. CUDA_VISIBLE_DEVICES may name fewer."""
+    found = sum(1 for _ in devices.glob("nvidia[0-9]*"))
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return found
+    shown = takewhile(lambda name: name and not name.startswith("-"), named.split(","))
+    return min(found, sum(1 for _ in shown))
 
 
-def on_gpu(group: Group) -> bool:
-    """Whether the devices of a group train on a GPU on this machine."""
+def on_gpu(group: Group, gpus: int) -> bool:
+    """Whether the devices of a group train on a GPU, where there are so many."""
     wanted = group.device.torch_device
-    return wanted == "cuda" or (wanted == "auto" and gpus() > 0)
+    return wanted == "cuda" or (wanted == "auto" and gpus > 0)
 
 
 def require_gpus(scenario: Scenario) -> None:
@@ -126,16 +135,21 @@ def require_gpus(scenario: Scenario) -> None:
     Raises:
         ConfigError: there is none, or there are too few.
     """
-    needed = sum(group.processes for group in scenario.groups if on_gpu(group))
-    most = gpus() * scenario.launch.devices_per_gpu
-    if needed and not gpus():
+    found = gpus()
+    training = {group.name for group in scenario.groups if on_gpu(group, found)}
+    if not training:
+        return
+    packs = packs_by_group(scenario, population(scenario))
+    needed = sum(len(packs[name]) for name in training)
+    most = found * scenario.launch.devices_per_gpu
+    if not found:
         raise ConfigError(
             "groups.device.torch_device: found cuda, but NVIDIA's driver finds no GPU on this "
             "machine; expected cpu, or auto to use a GPU only if there is one"
         )
     if needed > most:
         raise ConfigError(
-            f"groups.device.torch_device: {needed} processes need a GPU, but there are {gpus()} "
+            f"groups.device.torch_device: {needed} processes need a GPU, but there are {found} "
             f"GPUs for {scenario.launch.devices_per_gpu} processes each; put more devices into a "
             f"process (groups.devices_per_process) or raise launch.devices_per_gpu"
         )

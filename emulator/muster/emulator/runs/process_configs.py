@@ -245,10 +245,14 @@ class ProcessConfigs:
             ports: returns the ports of a group's gateway, or None if it has no gateway.
             folders: where the devices find their states and their credentials.
         """
-        gpus = cycle(range(doctor.gpus()))
+        gpus = doctor.gpus()
+        # In turn over all groups, so that no GPU gets more packs than `launch.devices_per_gpu`. A
+        # backend of several machines gives each pack a GPU of its node instead.
+        in_turn = cycle(range(max(1, gpus)))
         for group, residents in by_group(self.scenario, self.residents):
             devices = members_of(self.scenario, group, residents)
             life, reached = self._life(group), ports(group.name)
+            on_gpu = doctor.on_gpu(group, gpus)
             for together in split_into_packs(group, devices):
                 clients = [device.client for device in together]
                 first, name = clients[0], pack_name(clients)
@@ -265,7 +269,7 @@ class ProcessConfigs:
                     length=group.training,
                     partial_sums=group.partial_sums,
                     mask=group.mask,
-                    torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
+                    torch_device=f"cuda:{next(in_turn)}" if on_gpu else "cpu",
                     population=self.scenario.devices,
                     seed=self.scenario.seed,
                     task=server.task,

@@ -81,6 +81,11 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"launch.cluster.labels: there is no group {', '.join(unknown)}; expected the name of "
             f"a group: {', '.join(names)}"
         )
+    if "GPU" in scenario.launch.cluster.resources:
+        found.append(
+            "launch.cluster.resources: GPU is reserved for the devices with torch_device cuda or "
+            "auto, as many as launch.devices_per_gpu says; leave it out here"
+        )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link to measure; set groups.link.profile")
     found += _impossible_expectations(scenario)

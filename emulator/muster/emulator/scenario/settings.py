@@ -119,11 +119,17 @@ class ClusterSettings(Section):
     )
     """What is reserved for each process of devices, by Ray's name of the resource: CPU (logical
     cores), memory (bytes), or a resource of your own. Ray reserves but does not limit. The default
-    is what a small model needs: 500 processes to a core, 20 MiB each."""
+    is what a small model needs: 500 processes to a core, 20 MiB each. GPUs are reserved by
+    themselves, for devices with `torch_device`."""
 
     labels: dict[Name, dict[str, str]] = Field(default_factory=dict)
     """Labels that a node must have to carry a group, by the name of the group:
     `labels = { vision = { zone = "b" } }`. Groups that are absent may be on any node."""
+
+    server_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that the node with the server must have: `server_labels = { place = "server" }`. The
+    server is on the node where the command is started; on a node without these labels, the run is
+    refused, and the refusal names the nodes that have them."""
 
     lease_s: Annotated[float, Field(ge=1, le=3600)] = 10.0
     """Wall seconds without a word from the command that runs the fleet after which the programs of
@@ -168,7 +174,8 @@ class Launch(Section):
     derived from ours that adds packages of your own."""
 
     devices_per_gpu: DeviceCount = 8
-    """Number of processes that may train on one GPU. Each takes some hundred MiB of its memory."""
+    """Number of processes that may train on one GPU, of this machine or of a node of a cluster.
+    Each takes some hundred MiB of its memory. With 1, every process has a GPU of its own."""
 
     cluster: ClusterSettings = ClusterSettings()
 

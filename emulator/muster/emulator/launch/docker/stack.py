@@ -59,7 +59,7 @@ def require_swarm(scenario: Scenario) -> Swarm:
     Raises:
         ConfigError: it cannot.
     """
-    if on_gpu := [group.name for group in scenario.groups if doctor.on_gpu(group)]:
+    if on_gpu := [group.name for group in scenario.groups if doctor.on_gpu(group, doctor.gpus())]:
         raise ConfigError(
             f"groups.device.torch_device: in a swarm devices train on the CPU, but "
             f"{', '.join(on_gpu)} would train on a GPU; set torch_device to cpu"

@@ -12,17 +12,18 @@ from muster.emulator.launch.ray.cluster import RayCluster
 from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.fleet import RayFleet
 from muster.emulator.launch.ray.placing import (
+    GPU,
     Bundle,
     Node,
-    Resources,
     choose,
     described,
     place,
+    require_server_node,
 )
 from muster.emulator.runs import doctor
 from muster.emulator.runs.doctor import Finding, FleetSize
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.scenario.settings import ClusterSettings
+from muster.emulator.scenario.settings import Launch
 
 
 def ray_fleet(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> RayFleet:
@@ -39,38 +40,38 @@ def require(scenario: Scenario) -> None:
     scenario.task.check()
     server_view.require(scenario)
     doctor.require_room(FleetSize.of(scenario))
-    if on_gpu := [group.name for group in scenario.groups if doctor.on_gpu(group)]:
-        raise ConfigError(
-            f"groups.device.torch_device: with the ray backend devices train on the CPU, but "
-            f"{', '.join(on_gpu)} would train on a GPU; set torch_device to cpu"
-        )
     doctor.require_metrics(scenario)
     certifier_of(scenario.launch, required=True, clock=WallClock())
     cluster = RayCluster()
     doctor.require_ports(scenario, cluster.address)
-    _placed(cluster.nodes(), scenario)
+    nodes = cluster.nodes()
+    require_server_node(scenario.launch.cluster.server_labels, cluster.node, nodes)
+    _placed(nodes, scenario)
 
 
 def examine(scenario: Scenario | None, data: Path | None) -> Sequence[Finding]:
     """Say what every node of the cluster can carry, and whether the cluster can carry the fleet of
     a scenario. The server is on this machine."""
-    settings = ClusterSettings() if scenario is None else scenario.launch.cluster
-    nodes = RayCluster().nodes()
+    launch = Launch() if scenario is None else scenario.launch
+    cluster = RayCluster()
+    nodes = cluster.nodes()
     findings = [doctor.examine_files(FleetSize.of(scenario)), doctor.examine_data(data)]
-    findings += [_examine_node(node, settings.resources) for node in nodes]
+    findings += [_examine_node(node, launch) for node in nodes]
     if scenario is not None:
         findings.append(_examine_cluster(nodes, scenario))
+    if launch.cluster.server_labels:
+        findings.append(_examine_server(launch, cluster.node, nodes))
     return findings
 
 
-def _examine_node(node: Node, each: Resources) -> Finding:
+def _examine_node(node: Node, launch: Launch) -> Finding:
+    each = launch.cluster.resources
     has = {name: node.resources.get(name, 0.0) for name in each}
     room = min((int(has[name] / each[name]) for name in each), default=0)
-    return Finding(
-        f"node {node.address}",
-        f"{described(has)}: room for {room:,} processes of devices with {described(each)} each",
-        enough=True,
-    )
+    found = f"{described(has)}: room for {room:,} processes of devices with {described(each)} each"
+    if gpus := int(node.resources.get(GPU, 0)):
+        found += f"; {gpus} GPU: room for {gpus * launch.devices_per_gpu:,} that train on a GPU"
+    return Finding(f"node {node.address}", found, enough=True)
 
 
 def _examine_cluster(nodes: Sequence[Node], scenario: Scenario) -> Finding:
@@ -82,13 +83,21 @@ def _examine_cluster(nodes: Sequence[Node], scenario: Scenario) -> Finding:
     return Finding("cluster", f"{len(placed)} of {len(nodes)} nodes carry {fleet}", enough=True)
 
 
+def _examine_server(launch: Launch, here: str, nodes: Sequence[Node]) -> Finding:
+    try:
+        require_server_node(launch.cluster.server_labels, here, nodes)
+    except ConfigError as refusal:
+        return Finding("server", "not on a node with its labels", False, str(refusal))
+    return Finding("server", "on a node with its labels", enough=True)
+
+
 def _placed(nodes: Sequence[Node], scenario: Scenario) -> Mapping[str, Sequence[Bundle]]:
     """What each node would carry.
 
     Raises:
         ConfigError: the cluster is too small.
     """
-    bundles = bundles_of(scenario)
+    bundles = bundles_of(scenario, nodes)
     return place(bundles, choose(nodes, scenario.launch.cluster.nodes, bundles), {})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.launch.ray.node_link import NodeLost, Pipe
 from muster.emulator.launch.ray.node_program import NodeProcess
-from muster.emulator.launch.ray.placing import Node, Resources, described
+from muster.emulator.launch.ray.placing import GPU, Node, Resources, described
 
 try:
     import ray
@@ -19,7 +19,7 @@ try:
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    from muster.emulator.launch.ray.node_actor import NodeActor
+    from muster.emulator.launch.ray.node_actor import NodeActor, gpu_names
 except ImportError:
     raise ConfigError(
         "the ray backend needs Ray, which is not installed; expected the extra: "
@@ -72,6 +72,11 @@ class RayCluster:
         """This machine's address, as the other nodes reach it."""
         return str(ray.util.get_node_ip_address())
 
+    @property
+    def node(self) -> str:
+        """The id of the node that is this machine."""
+        return str(ray.get_runtime_context().get_node_id())
+
     def nodes(self) -> Sequence[Node]:
         """The nodes that Ray takes to be alive, by address."""
         found = [
@@ -81,11 +86,15 @@ class RayCluster:
         ]
         return sorted(found, key=lambda node: (node.address, node.id))
 
-    async def reserve(self, needs: Mapping[str, Resources]) -> None:
+    async def reserve(self, needs: Mapping[str, Resources]) -> Mapping[str, Sequence[str]]:
         """Reserve resources on nodes, by their ids, all or none.
 
+        Returns:
+            the names of the GPUs that were reserved on each node that needs some, as
+            CUDA_VISIBLE_DEVICES has them.
+
         Raises:
-            LaunchFailed: they are not free.
+            LaunchFailed: they are not free, or a node does not name its GPUs.
         """
         group = placement_group(
             [dict(resources) for resources in needs.values()],
@@ -101,6 +110,28 @@ class RayCluster:
             )
         for index, (node, resources) in enumerate(needs.items()):
             self._bundles[node] = group, index, resources
+        with_gpus = [node for node, resources in needs.items() if GPU in resources]
+        named = await asyncio.gather(*map(self._gpus_of, with_gpus))
+        return dict(zip(with_gpus, named, strict=True))
+
+    async def _gpus_of(self, node: str) -> Sequence[str]:
+        """The names of the GPUs of what was reserved last on a node. Only a task that runs with a
+        reservation learns which GPUs it has."""
+        group, index, resources = self._bundles[node]
+        asked = (
+            ray.remote(gpu_names)
+            .options(
+                num_cpus=0,
+                num_gpus=resources[GPU],
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+            )
+            .remote()
+        )
+        try:
+            names: Sequence[str] = await asyncio.wait_for(asked, _STARTED_S)
+        except (ray.exceptions.RayError, TimeoutError) as error:
+            raise LaunchFailed(f"a node does not say which GPUs it has reserved: {error}") from None
+        return names
 
     async def open(self, node: Node, config: NodeProcess, shared: str, log: str) -> Pipe:
         """Start an actor with what was reserved last on a node, and the program of the node.
@@ -114,8 +145,8 @@ class RayCluster:
             LaunchFailed: the actor cannot be started.
         """
         group, index, resources = self._bundles[node.id]
-        cpus, gpus, memory = (resources.get(name, 0) for name in ("CPU", "GPU", "memory"))
-        others = {k: v for k, v in resources.items() if k not in ("CPU", "GPU", "memory")}
+        cpus, gpus, memory = (resources.get(name, 0) for name in ("CPU", GPU, "memory"))
+        others = {k: v for k, v in resources.items() if k not in ("CPU", GPU, "memory")}
         actor = (
             ray.remote(NodeActor)
             .options(

@@ -25,7 +25,15 @@ from muster.emulator.launch.processes import NURSERY, Processes
 from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.node_link import NodeLink, NodeLost, Pipe
 from muster.emulator.launch.ray.node_program import NodeProcess
-from muster.emulator.launch.ray.placing import Bundle, Node, Resources, choose, place, summed, total
+from muster.emulator.launch.ray.placing import (
+    Bundle,
+    Node,
+    Reservation,
+    Resources,
+    choose,
+    place,
+    spread,
+)
 from muster.emulator.launch.ray.remote_program import ClusterPauses, RemoteProgram
 from muster.emulator.runs.run_folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
@@ -45,7 +53,7 @@ class Cluster(Protocol):
 
     def nodes(self) -> Sequence[Node]: ...
 
-    async def reserve(self, needs: Mapping[str, Resources]) -> None: ...
+    async def reserve(self, needs: Mapping[str, Resources]) -> Mapping[str, Sequence[str]]: ...
 
     async def open(self, node: Node, config: NodeProcess, shared: str, log: str) -> Pipe: ...
 
@@ -57,7 +65,7 @@ class _Member:
     """A node that carries programs.
 
     Attributes:
-        reserved: what was reserved there, in all.
+        gpu_of: the index of the GPU of every program that trains on one, among those of the node.
         prepared: what its nursery has reported; None: it is not ready.
         preparing: held while its nursery is started.
     """
@@ -65,7 +73,7 @@ class _Member:
     node: Node
     link: NodeLink
     bundles: list[Bundle] = field(default_factory=list)
-    reserved: Resources = field(default_factory=dict)
+    gpu_of: dict[str, int] = field(default_factory=dict)
     prepared: dict[str, Any] | None = None
     preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -95,9 +103,12 @@ class RayFleet:
         self._members: dict[str, _Member] = {}
         self._carriers: dict[str, _Member] = {}
         self._opened = 0
-        self._homeless = list(bundles_of(scenario))
+        self._homeless = list(bundles_of(scenario, cluster.nodes()))
+        # What was reserved on a node stays reserved if only its actor is lost.
+        self._reserved: dict[str, Reservation] = {}
+        self._gpus: dict[str, list[str]] = {}
         self._moving = asyncio.Lock()
-        self._lost_nodes = set[str]()
+        self._lost_nodes: dict[str, Node] = {}
         self._nursery: NurseryProcess | None = None
         self._prepared: dict[str, Any] | None = None
         self._configs: dict[str, PackProcess] = {}
@@ -164,15 +175,15 @@ class RayFleet:
                     await self._move(moving)
                 except ConfigError as error:
                     if self._wanted:  # the run has begun
-                        raise LaunchFailed(str(error)) from None
+                        lost = ", ".join(node.address for node in self._lost_nodes.values())
+                        without = f". Nodes that were lost are not used: {lost}" if lost else ""
+                        raise LaunchFailed(f"{error}{without}") from None
                     raise
 
     async def _move(self, bundles: Sequence[Bundle]) -> None:
         candidates = self._candidates(bundles)
-        before = {id: member.reserved for id, member in self._members.items()}
-        placed = place(bundles, candidates, before)
-        needs = {id: total(here) for id, here in placed.items()}
-        await self._cluster.reserve(needs)
+        placed = place(bundles, candidates, self._reserved)
+        await self._reserve(placed)
         new = [node for node in candidates if node.id in placed and node.id not in self._members]
         await asyncio.gather(*map(self._open, new))
         for id, here in placed.items():
@@ -180,8 +191,22 @@ class RayFleet:
                 self._homeless += here
                 continue
             member.bundles += here
-            member.reserved = summed([member.reserved, needs[id]])
+            self._reserved[id] = self._reserved[id].used_by(here)
+            on_gpu = (name for bundle in here for name in bundle.on_gpu)
+            gpus = len(self._gpus.get(id, []))
+            member.gpu_of |= spread(on_gpu, gpus, member.gpu_of)
             self._carriers |= dict.fromkeys(_programs(here), member)
+
+    async def _reserve(self, placed: Mapping[str, Sequence[Bundle]]) -> None:
+        """Reserve what bundles need on their nodes, besides what is reserved there already."""
+        held = {id: self._reserved.get(id, Reservation()) for id in placed}
+        lacking = {id: held[id].lacks(here) for id, here in placed.items()}
+        needs = {id: lacks for id, lacks in lacking.items() if lacks}
+        named = await self._cluster.reserve(needs) if needs else {}
+        for id, names in named.items():
+            self._gpus.setdefault(id, []).extend(names)
+        for id, lacks in lacking.items():
+            self._reserved[id] = held[id].with_more(lacks)
 
     def _candidates(self, bundles: Sequence[Bundle]) -> Sequence[Node]:
         """The nodes that may carry bundles: first those that do, and none that was lost while
@@ -220,7 +245,8 @@ class RayFleet:
         """Report the deaths of a node that is lost. Its programs get other nodes when they are
         started again."""
         member = self._members.pop(id)
-        self._lost_nodes.add(id)
+        self._reserved[id] = self._reserved[id].unused()
+        self._lost_nodes[id] = member.node
         self._homeless += member.bundles
         programs = list(_programs(member.bundles))
         packs = [name for name in programs if name in self._wanted]
@@ -328,8 +354,9 @@ class RayFleet:
             await self._prepare(member)
             for first in range(0, len(packs), _PACKS):
                 some = [self._beside_gateway(pack) for pack in packs[first : first + _PACKS]]
-                configs = [pack.model_dump() for pack in some]
-                await member.link.ask("start_packs", configs=configs)
+                configs = [_with_gpu(pack, member).model_dump() for pack in some]
+                gpus = self._gpus.get(id, [])
+                await member.link.ask("start_packs", configs=configs, gpus=gpus)
         except (KeyError, NodeLost):
             pass  # its loss is reported as the death of these packs
 
@@ -357,6 +384,12 @@ class RayFleet:
 def _programs(bundles: Iterable[Bundle]) -> Iterator[str]:
     for bundle in bundles:
         yield from bundle.programs
+
+
+def _with_gpu(pack: PackProcess, member: _Member) -> PackProcess:
+    """The settings of a pack, with the GPU of its node on which it trains, if it does."""
+    gpu = member.gpu_of.get(pack.name)
+    return pack.model_copy(update={"torch_device": "cpu" if gpu is None else f"cuda:{gpu}"})
 
 
 def _at(host: str, address: str) -> str:

@@ -17,9 +17,15 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
+import ray
 import ray.util
 
 from muster.common.processes import PARENT, child_command
+
+
+def gpu_names() -> list[str]:
+    """The GPUs that Ray has given the task that calls this."""
+    return [str(name) for name in ray.get_gpu_ids()]
 
 
 class NodeActor:

@@ -143,7 +143,9 @@ class NodeProgram:
             case {"do": "start_gateway", "config": config}:
                 ports = await processes.start_gateway(GatewayProcess.model_validate(config))
                 return ports.model_dump()
-            case {"do": "start_packs", "configs": configs}:
+            case {"do": "start_packs", "configs": configs, "gpus": gpus}:
+                # The packs name their GPUs by their places in this list.
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
                 packs = [PackProcess.model_validate(config) for config in configs]
                 return await processes.start_packs(packs)
             case {"do": "pause", "name": name}:
