@@ -90,3 +90,23 @@ def test_a_program_reads_its_arguments_as_if_it_were_started_alone(tmp_path: Pat
         check=False,
     )
     assert ended.stdout == b"__main__ ['a', 'b']\n"
+
+
+def test_a_program_does_not_look_for_garbage_between_what_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text("alive = [[] for _ in range(50_000)]")
+    (tmp_path / "program.py").write_text(
+        "import gc, many; print(sum(each['collections'] for each in gc.get_stats()))"
+    )
+
+    def collections(*command: str) -> int:
+        ended = subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            check=True,
+        )
+        return int(ended.stdout)
+
+    assert collections("-m", "program") > 50
+    # What came before `import_quickly`, mostly of the interpreter's own start.
+    assert collections("-m", "muster.common.child", "program") < 30

@@ -35,7 +35,8 @@ from muster.client.together import require_layers
 from muster.client.training import warm
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
-from muster.common.processes import die_with_parent, rarely_collect
+from muster.common.garbage import rarely_collect
+from muster.common.processes import die_with_parent
 from muster.common.tensors import WIRE, safetensors_header
 from muster.tasks.hosted import HostedTask
 from muster.tasks.models import initial_vector, layout_of

@@ -2,7 +2,6 @@
 and the memory of the machine well."""
 
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -56,18 +55,3 @@ def use_batch_scheduling() -> None:
     """
     with suppress(OSError, AttributeError):  # not Linux, or forbidden: keep the default
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-def rarely_collect() -> None:
-    """Collect cyclic garbage rarely, and never visit objects that are alive now.
-
-    A collection walks through memory that is not needed otherwise, and in a fork it copies the
-    memory that it touches.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GARBAGE)
-
-
-_GARBAGE = 10_000
-"""Number of new objects that trigger a collection, some MiB at most; Python's default is 700."""
