@@ -15,9 +15,10 @@ from muster.client.gradients import (
     WrittenGradient,
     gradient_of,
 )
-from muster.tasks.classification import Digits
+from muster.tasks.classification import Digits, OpenClassification
 from muster.tasks.logistic import LogisticRegression, OpenLogisticRegression
 from muster.tasks.models import Linear, Mlp, Softmax
+from muster.tasks.partitions import Share
 from muster.tasks.regression import LinearRegression, Quadratic
 from muster.tasks.task import Examples, OpenTask, Task
 
@@ -108,6 +109,39 @@ def test_gradients_of_hidden_layers_are_added_to_what_is_there() -> None:
     _, _, added = gradients(opened, opened.client(1))
     for new, both in zip(fresh, added, strict=True):
         np.testing.assert_allclose(both, new + 1, rtol=1e-5, atol=1e-6)
+
+
+class _DoubledClassification(OpenClassification):
+    """A derived task with a loss of its own, whose derivative is left to autograd."""
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return 2 * super().loss(outputs, y)
+
+
+def test_gradients_of_hidden_layers_are_those_of_the_loss_of_a_derived_task() -> None:
+    digits = Digits(model=Mlp(hidden=[8]))
+    share = Share(np.arange(20), np.arange(0))
+    opened = _DoubledClassification(digits, digits.dataset(), [share], 2)
+    how, loss, written = gradients(opened, opened.client(0), begin=0.0)
+    _, expected, autograd = gradients(opened, opened.client(0), AutogradGradient, begin=0.0)
+    assert (how, loss) == (LayeredGradient, expected)
+    for ours, theirs in zip(written, autograd, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("size", [1, 3, 20, 500])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_the_derivative_of_the_cross_entropy_has_the_bits_of_autograd(
+    size: int, scale: float
+) -> None:
+    opened = Digits().open(1, 2)
+    draws = torch.Generator().manual_seed(size)
+    outputs = scale * torch.randn((size, 10), generator=draws)
+    y = torch.randint(0, 10, (size,), generator=draws)
+    loss, slope = opened.loss_and_slope(outputs.clone(), y)
+    expected, autograd = OpenTask.loss_and_slope(opened, outputs.clone(), y)
+    assert loss == expected
+    np.testing.assert_array_equal(slope.numpy(), autograd.numpy())
 
 
 class _Scaled(nn.Linear):

@@ -90,3 +90,49 @@ def test_a_program_reads_its_arguments_as_if_it_were_started_alone(tmp_path: Pat
         check=False,
     )
     assert ended.stdout == b"__main__ ['a', 'b']\n"
+
+
+def test_a_program_does_not_look_for_garbage_between_what_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text("alive = [[] for _ in range(50_000)]")
+    (tmp_path / "program.py").write_text(
+        "import gc, many; print(sum(each['collections'] for each in gc.get_stats()))"
+    )
+
+    def collections(*command: str) -> int:
+        ended = subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            check=True,
+        )
+        return int(ended.stdout)
+
+    assert collections("-m", "program") > 50
+    # What came before `import_quickly`, mostly of the interpreter's own start.
+    assert collections("-m", "muster.common.child", "program") < 30
+
+
+HUGE_PAGES = """
+from pathlib import Path
+from muster.common.processes import use_huge_pages
+
+def huge_kib():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages:"))
+
+memory = [number.to_bytes(4, "big") * 250 for number in range(20_000)]
+small = huge_kib()
+use_huge_pages()
+assert all(piece == number.to_bytes(4, "big") * 250 for number, piece in enumerate(memory))
+print(huge_kib() - small)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists()
+    or tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1),
+    reason="the kernel has no huge pages on request",
+)
+def test_memory_moves_into_huge_pages_unchanged() -> None:
+    ended = subprocess.run([sys.executable, "-c", HUGE_PAGES], capture_output=True, check=True)
+    assert int(ended.stdout) >= 10_000  # KiB, of the 20,000 that were filled

@@ -360,3 +360,6 @@ class NurseryProcess(Section):
 
     together: bool = False
     """Whether devices train at the same time, which not every model allows."""
+
+    packs: int = 0
+    """The number of packs that it may have to fork."""

@@ -6,6 +6,7 @@ fifths. Such models are so small that much of the time of a step is autograd's b
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -139,13 +140,15 @@ class WrittenGradient:
 class LayeredGradient:
     """An `AddGradient` of a multilayer perceptron, by the chain rule.
 
-    Autograd computes only the derivative of the loss with respect to the outputs. The rest are the
+    The task computes the derivative of the loss with respect to the outputs. The rest are the
     operations that autograd would do, in the same order, so the gradient has the same bits. But
     they add to the gradients of the parameters without a tensor in between.
     """
 
     def __init__(self, task: OpenTask, layers: Sequence[Layer]) -> None:
-        self._task = task
+        self._loss_and_slope = task.loss_and_slope
+        if not fits_loss(type(task), "loss_and_slope"):
+            self._loss_and_slope = partial(OpenTask.loss_and_slope, task)
         layered = []
         for layer, activation in layers:
             weight, bias = layer.weight, layer.bias
@@ -162,11 +165,7 @@ class LayeredGradient:
             outputs = linear(outputs, weight, bias)
             if activation is not None:
                 outputs = activation.apply_(outputs)
-        outputs.requires_grad_()
-        loss = self._task.loss(outputs, y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        assert outputs.grad is not None
-        slope = outputs.grad
+        loss, slope = self._loss_and_slope(outputs, y)
         for place, (weight, _, of_weight, of_bias, activation) in reversed(self._numbered):
             if activation is not None:
                 slope = activation.gradient(slope, inputs[place + 1])
@@ -174,4 +173,4 @@ class LayeredGradient:
             of_bias.add_(slope.sum(0))
             if place > 0:
                 slope = slope.mm(weight)
-        return loss.item()
+        return loss

@@ -4,7 +4,6 @@ The configuration (`PackContainer`) comes as a line of JSON on standard input. I
 unexpectedly, all of them end with its exit status, and the supervisor decides what to do about it.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -14,6 +13,7 @@ from muster.client import program
 from muster.client.config import PackContainer, PackProcess
 from muster.client.training import warm
 from muster.common.errors import MusterError
+from muster.common.garbage import rarely_collect
 from muster.common.processes import die_with_parent
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
@@ -36,8 +36,7 @@ def main() -> int:
     except MusterError as error:
         logging.getLogger("muster.client").error("%s", error)
         return 1
-    gc.collect()
-    gc.freeze()
+    rarely_collect()
     parent, living = os.getpid(), set[int]()
     for pack in container.packs:
         if (pid := os.fork()) == 0:

@@ -35,12 +35,17 @@ from muster.client.together import require_layers
 from muster.client.training import warm
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
-from muster.common.processes import die_with_parent, rarely_collect
+from muster.common.garbage import rarely_collect
+from muster.common.processes import die_with_parent, use_huge_pages
 from muster.common.tensors import WIRE, safetensors_header
 from muster.tasks.hosted import HostedTask
 from muster.tasks.models import initial_vector, layout_of
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
+
+_MANY = 64
+"""Packs for which huge pages pay: to make them takes 0.2 to 0.4 s, and a fork and the end of the
+process together take 11 ms less."""
 
 
 class Nursery:
@@ -51,6 +56,7 @@ class Nursery:
         self._supervisor = supervisor
         self._logs = Path(config.folder) / "logs"
         self._names: dict[int, str] = {}
+        self._wants_huge_pages = config.packs >= _MANY
         self._lines = b""
 
     def serve(self) -> None:
@@ -85,6 +91,9 @@ class Nursery:
             self._fork(PackProcess.model_validate(request["start"]))
 
     def _fork(self, config: PackProcess) -> None:
+        if self._wants_huge_pages:
+            use_huge_pages()
+            self._wants_huge_pages = False
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:

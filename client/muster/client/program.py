@@ -34,8 +34,9 @@ from muster.common.clock import Clock, WallClock
 from muster.common.credentials import CredentialsFile
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
 from muster.common.exchange import Fingerprint, Identity, ToDevice
+from muster.common.garbage import rarely_collect
 from muster.common.masks import GroupMasks
-from muster.common.processes import rarely_collect, use_batch_scheduling
+from muster.common.processes import use_batch_scheduling
 from muster.tasks.models import layout_of
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb

@@ -13,12 +13,14 @@ import runpy
 import sys
 from importlib import import_module
 
+from muster.common.garbage import import_quickly
 from muster.common.processes import LOADED, die_with_parent
 
 
 def main() -> None:
     """Run the module that the command line names."""
     die_with_parent()
+    import_quickly()
     del sys.argv[0]
     if sys.argv[0] == LOADED:
         del sys.argv[0]

@@ -193,6 +193,16 @@ class OpenClassification(OpenTask):
 
         return (outputs.softmax(dim=1) - one_hot(y, outputs.shape[1])) / len(y)
 
+    def loss_and_slope(self, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
+        from torch import log_softmax, ops, zeros_like
+        from torch.nn.functional import nll_loss
+
+        # The operations with which autograd computes `loss` and goes back through it.
+        logarithms = log_softmax(outputs, 1)
+        slope = zeros_like(logarithms).scatter_(1, y.unsqueeze(1), -1 / len(y))
+        slope = ops.aten._log_softmax_backward_data(slope, logarithms, 1, outputs.dtype)
+        return nll_loss(logarithms, y).item(), slope
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         from torch.nn.functional import cross_entropy
 

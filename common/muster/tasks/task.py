@@ -234,6 +234,19 @@ class OpenTask(ABC):
         """
         raise NotImplementedError
 
+    def loss_and_slope(self, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
+        """Return the mean loss over a batch, and its derivative by the outputs with the bits of
+        autograd.
+
+        A task may compute it without autograd's bookkeeping. That is used only if the class that
+        defines `loss` defines it too; otherwise this method computes it.
+        """
+        outputs.requires_grad_()
+        loss = self.loss(outputs, y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert outputs.grad is not None
+        return loss.item(), outputs.grad
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None] | None:
         """Return the loss of every example, and whether its prediction is right: shape (examples,).
 

@@ -18,7 +18,8 @@ import uvloop
 from muster.common.clock import Clock, WallClock
 from muster.common.credentials import CredentialsFile
 from muster.common.errors import MusterError, reason_of
-from muster.common.processes import rarely_collect, use_batch_scheduling
+from muster.common.garbage import rarely_collect
+from muster.common.processes import use_batch_scheduling
 from muster.server.beside import ProcessBeside, SpawnedProcess
 from muster.server.config import ServerProcess
 from muster.server.evaluation.evaluator import RemoteEvaluation

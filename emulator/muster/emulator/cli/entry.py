@@ -7,12 +7,15 @@ then, so an interrupt may end the process as the operating system would.
 # The part of `signal` that is in the interpreter: `signal` itself takes milliseconds to import.
 import _signal as signal  # type: ignore[import-not-found]
 
+from muster.common.garbage import import_quickly
+
 
 def main() -> None:
     """Import the command line and run it."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # not where the parent has interrupts ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import_quickly()
     from muster.emulator.cli.commands import main as command_line
 
     signal.signal(signal.SIGINT, handler)

@@ -7,7 +7,6 @@ its log.
 """
 
 import asyncio
-import gc
 import logging
 import resource
 import signal
@@ -21,6 +20,7 @@ from muster.common.clock import WallClock
 from muster.common.credentials import CredentialsFile
 from muster.common.errors import LaunchFailed, MusterError
 from muster.common.files import write_atomic
+from muster.common.garbage import rarely_collect
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
@@ -55,8 +55,7 @@ async def serve(config: GatewayProcess) -> None:
     where = Ports(host=config.host, control=server.number, devices=ports)
     if config.ready is not None:
         write_atomic(Path(config.ready), where.to_json().encode())
-    gc.collect()
-    gc.freeze()
+    rarely_collect()
     await stopped.wait()
     lease.cancel()
     server.close()

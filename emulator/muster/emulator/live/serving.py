@@ -9,7 +9,7 @@ from pathlib import Path
 import uvicorn
 
 from muster.common.clock import Clock
-from muster.common.processes import rarely_collect
+from muster.common.garbage import rarely_collect
 from muster.emulator.live.app import live_app
 from muster.emulator.live.follower import Follower
 from muster.emulator.live.page_address import PageAddress

@@ -97,6 +97,7 @@ class ProcessConfigs:
                 if group.participation.rational and resident.enrolled
             },
             together=scenario.training.together > 1,
+            packs=sum(map(len, packs_by_group(scenario, self.residents).values())),
         )
 
     @property

@@ -10,12 +10,13 @@ After a run everything that is still alive was imported or is cached. It is exce
 collection, which would go through it many times in the next run.
 """
 
+import gc
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from muster.common.processes import rarely_collect
+from muster.common.garbage import rarely_collect
 
 
 def main() -> None:
@@ -23,6 +24,7 @@ def main() -> None:
         for line in sys.stdin:
             sys.stdout.write(json.dumps(run_order(json.loads(line))) + "\n")
             sys.stdout.flush()
+            gc.collect()
             rarely_collect()
     except KeyboardInterrupt:
         pass  # it came between two runs, so no answer is due

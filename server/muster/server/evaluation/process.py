@@ -23,6 +23,7 @@ from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
 from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import MusterError
+from muster.common.garbage import rarely_collect
 from muster.common.tensors import WIRE
 from muster.server.beside import Input, Output, results_pipe
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
@@ -126,6 +127,7 @@ def main(orders: Input, results: Output) -> None:
     torch.set_num_threads(1)
     if not (line := orders.readline()).endswith(b"\n"):
         return
+    rarely_collect()
     evaluation = ModelEvaluation(Setup.from_json(line), WallClock())
     while (line := orders.readline()).endswith(b"\n"):
         order = Order.from_json(line)
