@@ -6,6 +6,7 @@ fifths. Such models are so small that much of the time of a step is autograd's b
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -62,7 +63,22 @@ Layer = tuple[nn.Linear, Activation | None]
 
 
 def _hidden_layers(module: nn.Module) -> Sequence[Layer] | None:
-    """The layers of a multilayer perceptron, in order; None if the module is something else."""
+    """The layers of a multilayer perceptron that trains all of its parameters, in order; None if
+    the module is something else."""
+    layers = _perceptron(module)
+    if layers is not None and all(
+        layer.weight.requires_grad and layer.bias.requires_grad for layer, _ in layers
+    ):
+        return layers
+    return None
+
+
+@lru_cache(maxsize=1)
+def _perceptron(module: nn.Module) -> Sequence[Layer] | None:
+    """The layers of a multilayer perceptron, in order; None if the module is something else.
+
+    The answer for the newest module is kept, because a pack trains the same one in every round.
+    """
     if type(module) is not nn.Sequential or not module or type(module[0]) is not nn.Flatten:
         return None
     parts, layers = [*module][1:], []
@@ -75,10 +91,9 @@ def _hidden_layers(module: nn.Module) -> Sequence[Layer] | None:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether a module is a linear layer that trains its own weight and bias, and nothing else."""
+    """Whether a module is a linear layer with its own weight and bias, and nothing else."""
     named = dict(layer.named_parameters())
-    plain = type(layer) is nn.Linear and named.keys() == {"weight", "bias"}
-    return plain and all(parameter.requires_grad for parameter in named.values())
+    return type(layer) is nn.Linear and named.keys() == {"weight", "bias"}
 
 
 def layers_of(module: nn.Module) -> Sequence[Layer] | None:
@@ -87,6 +102,7 @@ def layers_of(module: nn.Module) -> Sequence[Layer] | None:
     return _hidden_layers(module) if only is None else [(only, None)]
 
 
+@cache
 def fits_loss(task: type[OpenTask], name: str) -> bool:
     """Whether the method `name` belongs to `loss`: a derived task may have a loss of its own."""
     definer = {
@@ -100,7 +116,7 @@ class AutogradGradient:
     """An `AddGradient` that uses autograd. It works for every model and loss."""
 
     def __init__(self, task: OpenTask, module: nn.Module) -> None:
-        self._task, self._module = task, module
+        self._task, self._module = task, module.train()
 
     def __call__(self, x: Tensor, y: Tensor) -> float:
         loss = self._task.loss(self._module(x), y)
@@ -139,13 +155,15 @@ class WrittenGradient:
 class LayeredGradient:
     """An `AddGradient` of a multilayer perceptron, by the chain rule.
 
-    Autograd computes only the derivative of the loss with respect to the outputs. The rest are the
-    operations that autograd would do, in the same order, so the gradient has the same bits. But
-    they add to the gradients of the parameters without a tensor in between.
+    They are the operations that autograd would do, in the same order, so the gradient has the same
+    bits. But they add to the gradients of the parameters without a tensor in between. Autograd
+    computes only the derivative of the loss with respect to the outputs, and only for a loss whose
+    task has no `loss_and_slope`.
     """
 
     def __init__(self, task: OpenTask, layers: Sequence[Layer]) -> None:
-        self._task = task
+        written = fits_loss(type(task), "loss_and_slope")
+        self._loss_and_slope = task.loss_and_slope if written else partial(_by_autograd, task)
         layered = []
         for layer, activation in layers:
             weight, bias = layer.weight, layer.bias
@@ -162,11 +180,7 @@ class LayeredGradient:
             outputs = linear(outputs, weight, bias)
             if activation is not None:
                 outputs = activation.apply_(outputs)
-        outputs.requires_grad_()
-        loss = self._task.loss(outputs, y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        assert outputs.grad is not None
-        slope = outputs.grad
+        loss, slope = self._loss_and_slope(outputs, y)
         for place, (weight, _, of_weight, of_bias, activation) in reversed(self._numbered):
             if activation is not None:
                 slope = activation.gradient(slope, inputs[place + 1])
@@ -174,4 +188,13 @@ class LayeredGradient:
             of_bias.add_(slope.sum(0))
             if place > 0:
                 slope = slope.mm(weight)
-        return loss.item()
+        return loss
+
+
+def _by_autograd(task: OpenTask, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
+    """The loss of a task, and its derivative by the outputs."""
+    outputs.requires_grad_()
+    loss = task.loss(outputs, y)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert outputs.grad is not None
+    return loss.item(), outputs.grad

@@ -193,6 +193,16 @@ class OpenClassification(OpenTask):
 
         return (outputs.softmax(dim=1) - one_hot(y, outputs.shape[1])) / len(y)
 
+    def loss_and_slope(self, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
+        import torch
+
+        # The functions of which autograd makes `cross_entropy` and its derivative.
+        logs = outputs.log_softmax(1)
+        settings = None, 1, -100  # no weights of the labels, the mean, and the label to ignore
+        loss, total = torch.ops.aten.nll_loss_forward(logs, y, *settings)
+        slope = torch.ops.aten.nll_loss_backward(loss.new_ones(()), logs, y, *settings, total)
+        return loss.item(), torch.ops.aten._log_softmax_backward_data(slope, logs, 1, outputs.dtype)
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         from torch.nn.functional import cross_entropy
 

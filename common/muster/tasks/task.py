@@ -234,6 +234,14 @@ class OpenTask(ABC):
         """
         raise NotImplementedError
 
+    def loss_and_slope(self, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
+        """Return `loss` and its derivative by the outputs, with the bits that autograd would give.
+
+        It makes the training of multilayer perceptrons faster. It is used only if the class that
+        defines `loss` defines it too; otherwise autograd computes both.
+        """
+        raise NotImplementedError
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None] | None:
         """Return the loss of every example, and whether its prediction is right: shape (examples,).
 
