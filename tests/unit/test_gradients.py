@@ -87,13 +87,24 @@ def test_a_derived_task_with_a_loss_of_its_own_is_left_to_autograd() -> None:
     np.testing.assert_allclose(doubled_gradient - 1, 2 * (gradient - 1), rtol=1e-5)
 
 
+PERCEPTRON_TASKS: dict[str, Callable[[Mlp], Task]] = {
+    "digits": lambda model: Digits(model=model),
+    "squared error": lambda model: LinearRegression(model=model),
+    "absolute error, left to autograd": lambda model: LinearRegression(
+        model=model, loss="absolute"
+    ),
+}
+
+
+@pytest.mark.parametrize("task", PERCEPTRON_TASKS.values(), ids=PERCEPTRON_TASKS.keys())
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("hidden", [[4], [64], [40, 30, 20]], ids=str)
 @pytest.mark.parametrize("size", [1, 7, 32])
 def test_gradients_of_hidden_layers_have_the_bits_of_autograd(
-    activation: Literal["relu", "tanh"], hidden: list[int], size: int
+    task: Callable[[Mlp], Task], activation: Literal["relu", "tanh"], hidden: list[int], size: int
 ) -> None:
-    opened = Digits(model=Mlp(hidden=hidden, activation=activation)).open(3, 2)
+    model = Mlp(hidden=hidden, activation=activation)
+    opened = task(model).open(3, 2)
     some = opened.client(1)
     some = Examples(some.x[:size], some.y[:size])
     how, loss, written = gradients(opened, some, begin=0.0)
@@ -101,6 +112,16 @@ def test_gradients_of_hidden_layers_have_the_bits_of_autograd(
     assert (how, loss) == (LayeredGradient, expected)
     for ours, theirs in zip(written, autograd, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_parameters_that_are_frozen_later_are_left_to_autograd() -> None:
+    opened = Digits(model=Mlp(hidden=[8])).open(3, 2)
+    module = opened.module()
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    assert type(gradient_of(opened, module)) is LayeredGradient
+    next(module.parameters()).requires_grad_(False)
+    assert type(gradient_of(opened, module)) is AutogradGradient
 
 
 def test_gradients_of_hidden_layers_are_added_to_what_is_there() -> None:

@@ -6,7 +6,7 @@ fifths. Such models are so small that much of the time of a step is autograd's b
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -63,7 +63,22 @@ Layer = tuple[nn.Linear, Activation | None]
 
 
 def _hidden_layers(module: nn.Module) -> Sequence[Layer] | None:
-    """The layers of a multilayer perceptron, in order; None if the module is something else."""
+    """The layers of a multilayer perceptron that trains all of its parameters, in order; None if
+    the module is something else."""
+    layers = _perceptron(module)
+    if layers is not None and all(
+        layer.weight.requires_grad and layer.bias.requires_grad for layer, _ in layers
+    ):
+        return layers
+    return None
+
+
+@lru_cache(maxsize=1)
+def _perceptron(module: nn.Module) -> Sequence[Layer] | None:
+    """The layers of a multilayer perceptron, in order; None if the module is something else.
+
+    The answer for the newest module is kept, because a pack trains the same one in every round.
+    """
     if type(module) is not nn.Sequential or not module or type(module[0]) is not nn.Flatten:
         return None
     parts, layers = [*module][1:], []
@@ -76,10 +91,9 @@ def _hidden_layers(module: nn.Module) -> Sequence[Layer] | None:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether a module is a linear layer that trains its own weight and bias, and nothing else."""
+    """Whether a module is a linear layer with its own weight and bias, and nothing else."""
     named = dict(layer.named_parameters())
-    plain = type(layer) is nn.Linear and named.keys() == {"weight", "bias"}
-    return plain and all(parameter.requires_grad for parameter in named.values())
+    return type(layer) is nn.Linear and named.keys() == {"weight", "bias"}
 
 
 def layers_of(module: nn.Module) -> Sequence[Layer] | None:
@@ -88,6 +102,7 @@ def layers_of(module: nn.Module) -> Sequence[Layer] | None:
     return _hidden_layers(module) if only is None else [(only, None)]
 
 
+@cache
 def fits_loss(task: type[OpenTask], name: str) -> bool:
     """Whether the method `name` belongs to `loss`: a derived task may have a loss of its own."""
     definer = {
@@ -101,7 +116,7 @@ class AutogradGradient:
     """An `AddGradient` that uses autograd. It works for every model and loss."""
 
     def __init__(self, task: OpenTask, module: nn.Module) -> None:
-        self._task, self._module = task, module
+        self._task, self._module = task, module.train()
 
     def __call__(self, x: Tensor, y: Tensor) -> float:
         loss = self._task.loss(self._module(x), y)
@@ -140,9 +155,10 @@ class WrittenGradient:
 class LayeredGradient:
     """An `AddGradient` of a multilayer perceptron, by the chain rule.
 
-    The task computes the derivative of the loss with respect to the outputs. The rest are the
-    operations that autograd would do, in the same order, so the gradient has the same bits. But
-    they add to the gradients of the parameters without a tensor in between.
+    They are the operations that autograd would do, in the same order, so the gradient has the same
+    bits. But they add to the gradients of the parameters without a tensor in between. Autograd
+    computes only the derivative of the loss with respect to the outputs, and only for a task that
+    has no `loss_and_slope` of its own.
     """
 
     def __init__(self, task: OpenTask, layers: Sequence[Layer]) -> None:

@@ -109,7 +109,6 @@ def _descend(
     _bind(parameters, descent)
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
-    module.train()
     seed_torch(seed, "torch", client, round)
     if device.type == "cuda":  # CUDA has a generator of its own
         torch.cuda.manual_seed(integer(seed, "torch", client, round))

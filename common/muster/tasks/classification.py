@@ -194,14 +194,14 @@ class OpenClassification(OpenTask):
         return (outputs.softmax(dim=1) - one_hot(y, outputs.shape[1])) / len(y)
 
     def loss_and_slope(self, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
-        from torch import log_softmax, ops, zeros_like
-        from torch.nn.functional import nll_loss
+        import torch
 
-        # The operations with which autograd computes `loss` and goes back through it.
-        logarithms = log_softmax(outputs, 1)
-        slope = zeros_like(logarithms).scatter_(1, y.unsqueeze(1), -1 / len(y))
-        slope = ops.aten._log_softmax_backward_data(slope, logarithms, 1, outputs.dtype)
-        return nll_loss(logarithms, y).item(), slope
+        # The functions of which autograd makes `cross_entropy` and its derivative.
+        logs = outputs.log_softmax(1)
+        settings = None, 1, -100  # no weights of the labels, the mean, and the label to ignore
+        loss, total = torch.ops.aten.nll_loss_forward(logs, y, *settings)
+        slope = torch.ops.aten.nll_loss_backward(loss.new_ones(()), logs, y, *settings, total)
+        return loss.item(), torch.ops.aten._log_softmax_backward_data(slope, logs, 1, outputs.dtype)
 
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         from torch.nn.functional import cross_entropy

@@ -104,6 +104,11 @@ class _LeastSquares(OpenSynthetic):
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
         return (outputs - y.unsqueeze(1)) / y.shape[0]
 
+    def loss_and_slope(self, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
+        error = outputs.squeeze(1) - y  # (batch,)
+        loss: float = (error.square().mean() / 2).item()
+        return loss, error.mul_(2).mul_(0.5 / len(y)).unsqueeze(1)
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
         return (outputs.squeeze(1) - y).square() / 2, None
 

@@ -235,11 +235,11 @@ class OpenTask(ABC):
         raise NotImplementedError
 
     def loss_and_slope(self, outputs: Tensor, y: Tensor) -> tuple[float, Tensor]:
-        """Return the mean loss over a batch, and its derivative by the outputs with the bits of
-        autograd.
+        """Return `loss` and its derivative by the outputs, with the bits of autograd.
 
-        A task may compute it without autograd's bookkeeping. That is used only if the class that
-        defines `loss` defines it too; otherwise this method computes it.
+        A task may compute them without autograd's bookkeeping, which makes the training of
+        multilayer perceptrons faster. That is used only if the class that defines `loss` defines it
+        too; otherwise this method computes them.
         """
         outputs.requires_grad_()
         loss = self.loss(outputs, y)
