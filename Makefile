@@ -95,18 +95,8 @@ fuzz: .venv/fuzz-installed  ## try to break everything that reads input from out
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	@touch $@
 
-bench: install  ## round overhead, bulk transfer, scale, device life, links, selection, rational devices: tables, and benchmarks/out/*.json (about 40 minutes)
-	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/scale.py
-	$(BIN)/python benchmarks/life.py
-	$(BIN)/python benchmarks/links.py
-	$(BIN)/python benchmarks/selection.py
-	$(BIN)/python benchmarks/robust.py
-	$(BIN)/python benchmarks/rational.py
-	$(BIN)/python benchmarks/updates.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/together.py
-	$(BIN)/python benchmarks/rounds.py --beside unshaped
+bench: install  ## all benchmarks of this machine: benchmarks/out/session.md (about an hour; more with MUSTER_DATA)
+	$(BIN)/python benchmarks/session.py $(if $(MUSTER_DATA),--data $(MUSTER_DATA))
 
 bench-peers: install  ## the same work and the same app beside Flower, in environments of its own (.bench-peers); needs MUSTER_DATA
 	$(BIN)/python benchmarks/peers/install.py
