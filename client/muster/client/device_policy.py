@@ -26,7 +26,8 @@ class Choice(NamedTuple):
         share: the share of the work that it does before it gives up; 1: all of it.
         seen: its state at the moment of the decision; None for a device without a simulated life.
         x: its covariates X at that moment.
-        away: number of rounds after this one that it will decline for the same reason.
+        away: number of steps after this one at which it will decline for the same reason.
+        foreseen: what it will report at these steps, if it reports anything.
         step: the step of its life at which it was called.
         slowdown: factor of its modelled seconds of training, from faults.
         metered: whether its network costs money.
@@ -52,6 +53,7 @@ class Choice(NamedTuple):
     lost: bool = False
     judgement: ModelJudgement | None = None
     download: DownloadTimes = DownloadTimes()
+    foreseen: Sequence[Observation] = ()
 
 
 _OFFLINE = Choice(Decision.DECLINE, Reason.OFFLINE, State())
@@ -121,7 +123,8 @@ class DevicePolicy:
     ) -> None:
         self._lockstep = lockstep
         self._learners = learners
-        self._places = {member.client: place for place, member in enumerate(members)}
+        self._clients = [member.client for member in members]
+        self._places = {client: place for place, client in enumerate(self._clients)}
         self._lives = DeviceSimulation(life, seed, [member.being() for member in members])
         self._unsettled = set(self._places)
         # Round and row with which each device entered its newest round. Its memory has them only
@@ -163,8 +166,9 @@ class DevicePolicy:
                 choices.append(Choice(Decision.ACCEPT, None, before, seen=seen, x=x, step=step))
                 continue
             if place not in entered:
-                rounds = int(away[place]) if reason is Reason.OFFLINE else 0
-                declines = Choice(Decision.DECLINE, reason, before, seen=seen, x=x, away=rounds)
+                declines = Choice(Decision.DECLINE, reason, before, seen=seen, x=x)
+                if reason is Reason.OFFLINE:
+                    declines = self._announcing(declines, place, int(away[place]), step)
                 choices.append(declines)
                 continue
             decision = Decision.ACCEPT if reason is None else Decision.ABORT
@@ -175,6 +179,19 @@ class DevicePolicy:
             told = Choice(decision, reason, before, row, share, seen, x, 0, step, factor, metered)
             choices.append(told._replace(alone=alone.get(place, ())))
         return choices
+
+    def _announcing(self, choice: Choice, place: int, away: int, step: int) -> Choice:
+        """The choice of an offline device, with the steps after this one at which it will be
+        offline too.
+
+        A device that has a process for itself also announces what it will report then. In a pack
+        the others are called, so that little would be saved.
+        """
+        if away or not self._lockstep or len(self._places) > 1:
+            return choice._replace(away=away)
+        client, reports = self._clients[place], self._lives.foresee(step)
+        foreseen = [Observation(client, state, x) for state, x in reports]
+        return choice._replace(away=len(foreseen), foreseen=foreseen)
 
     def denied(self, call: Call, choice: Choice) -> Choice:
         """The choice of a device that got no channel slot: it declines. Restores its state."""

@@ -23,7 +23,7 @@ from muster.client.logit import Logit
 from muster.client.participation import REQUIREMENTS
 from muster.client.surroundings import DeviceSurroundings
 from muster.common.distributions import draw
-from muster.common.exchange import PROPENSITY, Reason
+from muster.common.exchange import PROPENSITY, DeviceState, Reason
 from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
 
 STATE: Final = ("charge", "forced_until_s", "dead", "recent")
@@ -76,6 +76,7 @@ class DeviceSimulation:
         self._will = self.cast.numbers("willing")
         self._luck = self.cast.numbers("drop-out", width=2)
         self._seen: tuple[int, Look] | None = None
+        self._present: Row = ()  # from which `foresee` has looked ahead
         self._at = np.zeros(n, dtype=np.int64)
         self._state = np.zeros((n, len(STATE)))
         self._state[:, _CHARGE] = 1.0
@@ -92,11 +93,14 @@ class DeviceSimulation:
         """Put device `i` back to the state of an earlier `row`."""
         self._at[i], self._state[i] = int(row[0]), row[1:]
         self._seen = None
+        self._present = ()
 
     # --- time ------------------------------------------------------------------------------------
 
     def advance(self, step: int) -> None:
         """Advance all devices to the beginning of `step`."""
+        if self._present and self._at[0] > step:  # it is called at a step that was looked at
+            self.settle(0, self._present)
         while (behind := int(self._at.min())) < step:
             together = behind == self._at.max()  # usual
             rows = slice(None) if together else np.flatnonzero(self._at == behind)
@@ -215,6 +219,24 @@ class DeviceSimulation:
         None if `unreachable` is None.
         """
         return None if self.unreachable(step) is None else self._foresight.away_steps(step)
+
+    def foresee(self, step: int) -> list[tuple[DeviceState | None, tuple[float, ...]]]:
+        """What the only device of this simulation will report at the steps after this one at which
+        it is certainly offline, one after the other: its state and its covariates X.
+
+        Nothing that the device does can change them, because it cannot be called. Its simulated
+        state goes on to the last of these steps, and comes back if it is called earlier.
+        """
+        later = self._foresight.away_steps(step)
+        self.advance(step)
+        present, foreseen = self.row(0), []
+        for ahead in range(step + 1, step + 1 + (0 if later is None else int(later[0]))):
+            look = self.look(ahead)
+            if look.dead[0]:  # being off comes before being offline
+                break
+            foreseen.append((look.state(0), look.covariates(0)))
+        self._present = present
+        return foreseen
 
     def _conditions(self, times: FloatArray) -> dict[str, BoolArray]:
         """The conditions that a scenario can require, at `times`: one instant for every device."""

@@ -12,9 +12,10 @@ from muster.client.availability import DeviceBatch
 from muster.client.faults.life_effects import LifeEffects
 from muster.client.life import Life
 from muster.client.surroundings import DeviceSurroundings
+from muster.common.bounds import FORESEEN_STEPS
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
-_STEPS = 32
+_STEPS = FORESEEN_STEPS
 """Number of steps that are computed at once, a block."""
 
 TICK_S = 300.0

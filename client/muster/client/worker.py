@@ -237,6 +237,7 @@ class Worker:
             choice.x,
             choice.away,
             None if choice.judgement is None else choice.judgement.valuation,
+            foreseen=choice.foreseen,
         )
 
     def _fails_silently(self, choice: Choice) -> bool:

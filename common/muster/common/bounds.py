@@ -6,7 +6,7 @@ a loop run for hours in silence. The bounds are far from useful values: a number
 a slow or senseless experiment, but not one that crashes.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -73,3 +73,7 @@ Depth = Annotated[int, Field(ge=1, le=32)]
 def in_range(number: float) -> bool:
     """Whether `number` is in the range of a `Number`."""
     return -LARGEST <= number <= LARGEST
+
+
+FORESEEN_STEPS: Final = 32
+"""Most steps of its life that a device looks ahead, and for which it reports in advance."""

@@ -269,8 +269,10 @@ class Answer(NamedTuple):
         update: the update, if it is small enough to travel inline.
         state: the state at the moment of the decision; None for a device whose state never changes.
         x: covariates X at that moment, in the scenario's order.
-        away_steps: in lockstep and for a device that is offline: number of rounds after this one
-            for which it would give the same answer.
+        away_steps: in lockstep and for a device that is offline: number of steps after this one
+            at which it would give the same answer.
+        foreseen: what it would report at each of these steps; empty if it has neither a state nor
+            X.
         valuation: how a rational device valued the model; None for all others.
         fault: what is wrong with the valuation that was sent, which is then None; empty: nothing.
     """
@@ -285,6 +287,7 @@ class Answer(NamedTuple):
     away_steps: int = 0
     valuation: Valuation | None = None
     fault: str = ""
+    foreseen: Sequence[Observation] = ()
 
 
 class Receipt(NamedTuple):

@@ -845,6 +845,7 @@ class Answer(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     X_FIELD_NUMBER: _builtins.int
     AWAY_STEPS_FIELD_NUMBER: _builtins.int
+    FORESEEN_FIELD_NUMBER: _builtins.int
     VALUATION_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
@@ -871,6 +872,10 @@ class Answer(_message.Message):
         """Covariates X at that moment, finite, in the scenario's order of the group's `covariates.x`."""
 
     @_builtins.property
+    def foreseen(self) -> _containers.RepeatedCompositeFieldContainer[Global___Foreseen]:
+        """What it would report at each of these steps, in their order; empty if it has neither a state nor X."""
+
+    @_builtins.property
     def valuation(self) -> Global___Valuation:
         """Of a rational device: how it valued the model of the call; absent for all others."""
 
@@ -887,15 +892,42 @@ class Answer(_message.Message):
         state: Global___DeviceState | None = ...,
         x: _abc.Iterable[_builtins.float] | None = ...,
         away_steps: _builtins.int = ...,
+        foreseen: _abc.Iterable[Global___Foreseen] | None = ...,
         valuation: Global___Valuation | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "update", b"update", "valuation", b"valuation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_steps", b"away_steps", "client", b"client", "decision", b"decision", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "valuation", b"valuation", "x", b"x"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_steps", b"away_steps", "client", b"client", "decision", b"decision", "foreseen", b"foreseen", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "valuation", b"valuation", "x", b"x"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class Foreseen(_message.Message):
+    """What a device will report at a later step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    X_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___DeviceState: ...
+    @_builtins.property
+    def x(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        state: Global___DeviceState | None = ...,
+        x: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "x", b"x"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Foreseen: _TypeAlias = Foreseen  # noqa: Y015
 
 @_typing.final
 class Valuation(_message.Message):

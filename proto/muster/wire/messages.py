@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from muster.common.bounds import INSTRUCTION_BYTES
+from muster.common.bounds import FORESEEN_STEPS, INSTRUCTION_BYTES
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
     Answer,
@@ -318,6 +318,9 @@ def _fill_answer(out: pb.Answer, answer: Answer) -> None:
     if answer.x:
         out.x.extend(answer.x)
     out.away_steps = answer.away_steps
+    for later in answer.foreseen:
+        state = _encode_state(later.state) if later.state else None
+        out.foreseen.add(state=state, x=later.x)
     if answer.valuation is not None:
         out.valuation.CopyFrom(encode_valuation(answer.valuation))
 
@@ -365,7 +368,24 @@ def _decode_answer(answer: pb.Answer) -> Answer:
         answer.away_steps,
         valuation,
         fault,
+        _decode_foreseen(answer) if answer.foreseen else (),
     )
+
+
+def _decode_foreseen(answer: pb.Answer) -> Sequence[Observation]:
+    if len(answer.foreseen) != answer.away_steps or answer.away_steps > FORESEEN_STEPS:
+        raise RemoteProtocolError(
+            f"{len(answer.foreseen)} reports in advance for {answer.away_steps} steps; expected "
+            f"one for each, and at most {FORESEEN_STEPS}"
+        )
+    return [
+        Observation(
+            answer.client,
+            _decode_state(later.state) if later.HasField("state") else None,
+            _decode_x(later.x),
+        )
+        for later in answer.foreseen
+    ]
 
 
 def _judged_valuation(answer: pb.Answer) -> tuple[Valuation | None, str]:

@@ -51,6 +51,8 @@ class EnrolledDevice:
         line: the scenario's model of its link.
         away_until: in lockstep, the last step of its life for which it has already said that it is
             offline. A device whose credentials are revoked is offline for ever.
+        foreseen: what it has reported in advance for these steps, by step; empty if it has neither
+            a state nor X.
         busy_until_s: in lockstep, scenario seconds at which its newest work ends, if that may
             outlive the round of its call.
     """
@@ -67,6 +69,7 @@ class EnrolledDevice:
     most_steps: int | None = None
     line: LinkModel = field(default_factory=LinkModel)
     away_until: int = -1
+    foreseen: Mapping[int, Observation] = field(default_factory=dict)
     busy_until_s: float = 0.0
 
     @property

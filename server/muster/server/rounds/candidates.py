@@ -63,5 +63,6 @@ def note_answer(device: EnrolledDevice, answer: Answer, round: Round) -> None:
     if answer.decision is Decision.DECLINE:
         if rules.carries or (rules.lockstep and answer.reason is Reason.OFFLINE):
             device.away_until = round.step + answer.away_steps
+            device.foreseen = dict(enumerate(answer.foreseen, start=round.step + 1))
     elif rules.lockstep and rules.carries:
         device.busy_until_s = round.cohort[device.client].begun_s + answer.modelled_s

@@ -9,7 +9,7 @@ from muster.common.clock import Clock
 from muster.common.events import Answered, Declined, Tell
 from muster.common.exchange import Answer, Decision, Observation, Reason
 from muster.server.account.pending_rows import PendingRows
-from muster.server.fleet import ConnectedPack
+from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.rounds.candidates import note_answer
 from muster.server.rounds.round import Round
 from muster.server.updates.round_updates import RoundUpdates
@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 class Answers:
     """Enters answers and reports of devices."""
 
-    def __init__(self, pending: PendingRows, clock: Clock, tell: Tell) -> None:
+    def __init__(self, pending: PendingRows, fleet: Fleet, clock: Clock, tell: Tell) -> None:
         self._pending = pending
+        self._fleet = fleet
         self._clock = clock
         self._tell = tell
         self._declined: list[str] = []
@@ -36,6 +37,8 @@ class Answers:
         for answer, _ in message.answers:
             if answer.x or answer.state is not None:
                 self._check_x(pack, answer.key.client, answer.x)
+            for later in answer.foreseen:
+                self._check_x(pack, later.client, later.x)
         for seen in message.seen:
             self._check_x(pack, seen.client, seen.x)
 
@@ -64,6 +67,9 @@ class Answers:
         if updates is None:
             return False
         round = updates.round
+        if round.rules.carries and answer.foreseen:
+            # A device that has declined may be called again at the next step, which plans know too.
+            answer = answer._replace(away_steps=0, foreseen=())
         again, first = round.has_answer(answer), not round.has_answered(client)
         if round.answer(answer) is not None or again:
             return False
@@ -93,6 +99,11 @@ class Answers:
     def decline_known_away(self, clients: Sequence[str], round: Round) -> None:
         """Enter answers for devices that have already said that they are offline in this round."""
         for client in clients:
-            round.answer(Answer(round.call(client), Decision.DECLINE, reason=Reason.OFFLINE))
+            answer = Answer(round.call(client), Decision.DECLINE, reason=Reason.OFFLINE)
+            device = self._fleet.devices[client]
+            if (seen := device.foreseen.get(round.step)) is not None:
+                device.see(seen, self._clock.monotonic())
+                answer = answer._replace(state=seen.state, x=seen.x)
+            round.answer(answer)
         if clients:
             self._tell(Declined(round.number, {Reason.OFFLINE.value: len(clients)}))

@@ -92,7 +92,7 @@ class UpdateReceiver:
         self._clock = clock
         self._tell = tell
         self._closed = closed
-        self.answers = Answers(self.pending, clock, tell)
+        self.answers = Answers(self.pending, fleet, clock, tell)
         self._admission = Admission(formats, fleet, rule.needs())
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
         # In lockstep with a goal, with links that make devices late, or if updates may count in a
