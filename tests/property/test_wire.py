@@ -18,12 +18,15 @@ from muster.common.exchange import (
     Decision,
     DeviceState,
     Fingerprint,
+    Held,
     Identity,
     Key,
     Observation,
     Outcome,
     Reason,
     Receipt,
+    SumHeader,
+    SumRequest,
     ToDevice,
     Update,
     UtilityCurve,
@@ -75,7 +78,9 @@ UPDATES = st.builds(
     steps=LARGE,
     initial_loss=st.none() | st.floats(allow_nan=False),
     report=st.binary(max_size=100),
+    held=st.none(),
 )
+HELD = st.builds(Held, st.floats(0, allow_nan=False), st.floats(0, allow_nan=False))
 RECEIPTS = st.builds(
     Receipt,
     KEYS,
@@ -111,6 +116,21 @@ VALUATIONS = st.builds(
     st.none() | st.floats(-LARGEST_UTILITY, 1),
     st.none() | UTILITIES,
     st.none() | UTILITIES,
+)
+
+
+CLIENTS = st.lists(st.text(max_size=9), max_size=3).map(tuple)
+WEIGHTS = st.floats(0, 1e300)
+SUMMING = st.builds(
+    lambda weighed, number, begins, ends: ToDevice(
+        receipts=[],
+        calls=[call for call, _ in weighed],
+        sum=SumRequest(number, tuple(weight for _, weight in weighed), begins, ends),
+    ),
+    st.lists(st.tuples(CALLS, WEIGHTS), max_size=3),
+    LARGE,
+    st.booleans(),
+    st.booleans(),
 )
 
 
@@ -188,14 +208,29 @@ BARE_ANSWERS = st.builds(
     NUMBERS,
     st.none() | VALUATIONS,
     st.just(""),
+    st.just(()),
 )
-ANSWERS = BARE_ANSWERS | st.builds(
-    lambda answer, update: answer._replace(
-        decision=Decision.ACCEPT, update=update._replace(key=answer.key)
+ANNOUNCING = st.builds(
+    lambda answer, reports: answer._replace(
+        away_steps=len(reports),
+        foreseen=[Observation(answer.key.client, state, x) for state, x in reports],
+    ),
+    BARE_ANSWERS,
+    st.lists(st.tuples(st.none() | STATES, X), min_size=1, max_size=3),
+)
+UPDATING = st.builds(
+    lambda answer, update, held: answer._replace(
+        decision=Decision.ACCEPT, update=update._replace(key=answer.key, held=held)
     ),
     BARE_ANSWERS,
     UPDATES,
+    st.none() | HELD,
 )
+ANSWERS = BARE_ANSWERS | ANNOUNCING | UPDATING
+
+
+def has_body(answer: Answer) -> bool:
+    return answer.update is not None and answer.update.held is None
 
 
 @given(
@@ -207,11 +242,11 @@ ANSWERS = BARE_ANSWERS | st.builds(
 )
 def test_answers_come_back(said: list[tuple[Answer, bytes]]) -> None:
     wire = messages.encode_answers(said)
-    expected = [(answer, body if answer.update else b"") for answer, body in said]
+    expected = [(answer, body if has_body(answer) else b"") for answer, body in said]
     assert messages.decode_from_device(wire) == (expected, [])
     # It is what any protobuf runtime reads, and what it writes is what is read here.
     plain = pb.DeviceMessage.FromString(wire)
-    assert list(plain.bodies) == [body for answer, body in said if answer.update]
+    assert list(plain.bodies) == [body for answer, body in said if has_body(answer)]
     assert messages.decode_from_device(plain.SerializeToString()) == (expected, [])
 
 
@@ -238,6 +273,54 @@ def test_a_message_with_broken_bodies_is_refused(data: bytes, why: str) -> None:
         messages.decode_from_device(data)
 
 
+@pytest.mark.parametrize("field", ["largest", "squared_norm"])
+def test_a_held_update_with_a_negative_number_is_refused(field: str) -> None:
+    held = pb.HeldUpdate(largest=1.0, squared_norm=1.0)
+    setattr(held, field, -1.0)
+    with pytest.raises(RemoteProtocolError, match="expected numbers >= 0"):
+        messages.decode_update(pb.Update(checksum=bytes(16), held=held))
+
+
+def test_an_update_that_is_held_cannot_be_uploaded() -> None:
+    update = pb.Update(checksum=bytes(16), held=pb.HeldUpdate())
+    with pytest.raises(RemoteProtocolError, match="expected its body"):
+        messages.decode_submit(pb.SubmitMessage(header=pb.SubmitHeader(update=update)))
+
+
+@pytest.mark.parametrize(("away", "reports"), [(0, 1), (2, 1), (1, 2), (33, 33)])
+def test_reports_in_advance_are_one_for_each_step(away: int, reports: int) -> None:
+    foreseen = [pb.Foreseen(x=[1.0])] * reports
+    with pytest.raises(RemoteProtocolError, match="expected one for each, and at most 32"):
+        decode_alone(pb.Answer(decision=pb.DECISION_DECLINE, away_steps=away, foreseen=foreseen))
+
+
+@given(st.builds(SumHeader, LARGE, LARGE, st.binary(min_size=16, max_size=16), CLIENTS))
+def test_the_header_of_a_sum_comes_back(header: SumHeader) -> None:
+    wire = pb.SumMessage.FromString(messages.encode_sum_header(header).SerializeToString())
+    assert messages.decode_sum_header(wire) == header
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (pb.SumMessage(chunk=b"four"), "begins with a header"),
+        (pb.SumMessage(header=pb.SumHeader(length=12, checksum=b"?")), "a checksum of 1 bytes"),
+        (pb.SumMessage(header=pb.SumHeader(length=2**41, checksum=bytes(16))), "length is"),
+    ],
+)
+def test_an_impossible_header_of_a_sum_is_refused(message: pb.SumMessage, why: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=why):
+        messages.decode_sum_header(message)
+
+
+@pytest.mark.parametrize("weights", [[], [1.0, 2.0], [-1.0], [math.nan], [math.inf]])
+def test_a_request_for_a_sum_has_a_weight_for_each_call(weights: list[float]) -> None:
+    request = pb.SumRequest(number=1, weights=weights)
+    message = pb.ServerMessage(calls=[pb.Call(client="a", round=1)], sum=request)
+    with pytest.raises(RemoteProtocolError, match="weight"):
+        messages.decode_to_device(message.SerializeToString())
+
+
 @pytest.mark.parametrize("parameters", [1, 100, 5000])
 def test_a_first_body_lies_where_its_numbers_are_aligned(parameters: int) -> None:
     vector = np.arange(parameters, dtype=np.float32)
@@ -258,7 +341,9 @@ def test_a_first_body_lies_where_its_numbers_are_aligned(parameters: int) -> Non
         st.lists(CALLS, max_size=3),
         st.none() | st.text(max_size=10),
         st.none() | SECONDS,
+        st.none(),
     )
+    | SUMMING
 )
 def test_what_the_server_says_comes_back(message: ToDevice) -> None:
     wire = messages.encode_to_device(message)
