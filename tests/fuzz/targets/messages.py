@@ -29,6 +29,9 @@ ANSWER = pb.Answer(
         received_accuracy=0.5, own_accuracy=0.4, curve=pb.UtilityCurve(a=1.0), r_squared=0.9
     ),
 )  # fmt: skip
+HELD = pb.Update(
+    client="d", examples=1, checksum=bytes(16), held=pb.HeldUpdate(largest=1.0, squared_norm=2.0)
+)
 REFUSAL = pb.Receipt(
     client="a", round=1, attempt=1, outcome=pb.OUTCOME_REFUSED, reason=pb.REASON_CHECKSUM
 )
@@ -56,8 +59,14 @@ def _verify_to_device(found: ToDevice) -> None:
 def _device_messages() -> list[bytes]:
     heartbeat = pb.Heartbeat(devices=[pb.Observation(client="b", state=STATE, x=[2.0])])
     declined = pb.Answer(client="b", round=1, decision=pb.DECISION_DECLINE, away_steps=2)
+    announcing = pb.Answer(
+        client="c", decision=pb.DECISION_DECLINE, away_steps=1,
+        foreseen=[pb.Foreseen(state=STATE, x=[1.0])],
+    )  # fmt: skip
+    holding = pb.Answer(client="d", decision=pb.DECISION_ACCEPT, update=HELD)
     return [
         pb.DeviceMessage(bodies=[bytes(4)], answers=[ANSWER, declined]).SerializeToString(),
+        pb.DeviceMessage(answers=[announcing, holding]).SerializeToString(),
         pb.DeviceMessage(heartbeat=heartbeat).SerializeToString(),
     ]
 
@@ -68,8 +77,11 @@ def _server_messages() -> list[bytes]:
         model=bytes(8), receipts=[REFUSAL], committed=pb.Commit(round=1, version=1), calls=[call],
         scenario_s=3.0,
     )  # fmt: skip
+    asking = pb.ServerMessage(
+        calls=[call], sum=pb.SumRequest(number=1, weights=[3.0], begins=True, ends=True)
+    )
     goodbye = pb.ServerMessage(goodbye=pb.Goodbye(status="completed"))
-    return [message.SerializeToString(), goodbye.SerializeToString()]
+    return [each.SerializeToString() for each in (message, asking, goodbye)]
 
 
 # --- the other methods ---------------------------------------------------------------------------
@@ -169,6 +181,14 @@ TARGETS = (
         lambda found: messages.encode_submit(*found),
         pb.SubmitMessage(header=pb.SubmitHeader(update=UPDATE, offset=4)),
         pb.SubmitMessage(chunk=bytes(8)),
+    ),
+    _message_target(
+        "sum-headers",
+        pb.SumMessage,
+        messages.decode_sum_header,
+        messages.encode_sum_header,
+        pb.SumMessage(header=pb.SumHeader(number=1, length=48, checksum=bytes(16), missing=["a"])),
+        pb.SumMessage(chunk=bytes(8)),
     ),
     _message_target(
         "fetch-requests",

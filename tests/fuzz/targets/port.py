@@ -25,6 +25,7 @@ _METHODS = (
     "/muster.v1.Fleet/Attend",
     "/muster.v1.Fleet/Fetch",
     "/muster.v1.Fleet/Submit",
+    "/muster.v1.Fleet/SubmitSum",
     "/muster.v1.Fleet/Probe",
     "/muster.v1.Operator/Status",
     "/muster.v1.Fleet/Unknown",
@@ -128,7 +129,14 @@ def _attack(data: bytes) -> None:
     live.serve_honestly()
 
 
-_KINDS = (pb.EnrollRequest, pb.DeviceMessage, pb.FetchRequest, pb.SubmitMessage, pb.ProbeMessage)
+_KINDS = (
+    pb.EnrollRequest,
+    pb.DeviceMessage,
+    pb.FetchRequest,
+    pb.SubmitMessage,
+    pb.SumMessage,
+    pb.ProbeMessage,
+)
 
 
 def _mutate(data: bytes, draws: random.Random) -> bytes:
@@ -152,6 +160,7 @@ def _seeds() -> list[bytes]:
         pb.DeviceMessage(answers=[answer]),
         pb.FetchRequest(version=0, client="a", round=1),
         pb.SubmitMessage(header=pb.SubmitHeader(update=update)),
+        pb.SumMessage(header=pb.SumHeader(number=1, length=48, checksum=bytes(16))),
         pb.ProbeMessage(payload=b"x", wanted_bytes=4),
     )
     calls = [bytes([kind]) + request.SerializeToString() for kind, request in enumerate(requests)]

@@ -157,6 +157,7 @@ def _group(random: Random, name: str, clock: str, masked: bool, linked: bool) ->
     group: Values = {"name": name, "count": count, "device": device, "link": link}
     if not linked and random.random() < 0.4:
         group["devices_per_process"] = random.randint(2, count)
+        group["partial_sums"] = random.random() < 0.4
     if clock == "rounds" and random.random() < 0.2:
         group["availability"] = {"kind": "bernoulli", "probability": 0.8}
     if masked:
