@@ -145,6 +145,7 @@ async def make_world(
     credentials: Credentials | CredentialsSource | None = None,
     strategy: ScriptedStrategy | None = None,
     partial_sums: bool = False,
+    limits: CallLimits | None = None,
     **server: Any,
 ) -> World:
     """Make a server for some clients, with a round under way. Keyword arguments that are not listed
@@ -157,6 +158,7 @@ async def make_world(
         masks: the masks of the group g. Its hidden units are the two halves of the model.
         strategy: makes the versions; None: a rule does.
         partial_sums: whether processes may hold updates back and send sums.
+        limits: of the calls of a process; None: those of the server.
     """
     time = time or WallClock()
     schema = schema_of({"w": (parameters,)})
@@ -206,7 +208,7 @@ async def make_world(
     authentication = Authentication(source, fleet, Revocations(folder / "revoked.json"))
     service = FleetService(coordinator, time, authentication)
     operator = OperatorService(coordinator, service, authentication, watchers, 1, time)
-    add_services(grpc_server, service, operator, authentication, CallLimits(time))
+    add_services(grpc_server, service, operator, authentication, limits or CallLimits(time))
     found = World(
         coordinator, grpc_server, listen(GrpcTransport(source), grpc_server, config), folder
     )

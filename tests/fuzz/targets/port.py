@@ -5,6 +5,8 @@ import base64
 import random
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import grpc
@@ -13,7 +15,9 @@ from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target
 from tests.integration.conftest import FLEET, World, make_world
 
+from muster.common.clock import WallClock
 from muster.emulator.chaos.peer import FINGERPRINT
+from muster.server.rpc.limits import CallLimits
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN
@@ -37,6 +41,17 @@ _DATA, _HEADERS, _SETTINGS = 0, 1, 4
 _END_STREAM, _END_HEADERS = 1, 4
 
 
+class _NoLimits(CallLimits):
+    """Lets a process make as many calls as the fuzzer does. The limits have tests of their own."""
+
+    @contextmanager
+    def admitted(self, name: str, method: str) -> Iterator[None]:
+        yield
+
+    def faulty(self, name: str) -> None:
+        pass
+
+
 class _LiveServer:
     """A server in a thread of its own, and an honest device."""
 
@@ -52,7 +67,7 @@ class _LiveServer:
         folder = scratch("server")
         folder.mkdir()
         # The device b never comes, so the run waits.
-        return await make_world(folder, stall_s=86400.0)
+        return await make_world(folder, stall_s=86400.0, limits=_NoLimits(WallClock()))
 
     def serve_honestly(self) -> bytes:
         """Enroll the device a, and return its session."""
