@@ -80,6 +80,12 @@ def test_devices_with_lives_give_the_same_model_of_sums(fleet: SimulatedFleet) -
     assert set(models[1].ledger.answers["decision"]) > {"accept"}, "some devices are away"
 
 
+def test_a_run_that_diverges_says_so(fleet: SimulatedFleet) -> None:
+    training = {"learning_rate": 3e4, "local_steps": 2, "batch_size": 8}
+    statuses = [fleet.run(settings(holding, training=training)).status for holding in (False, True)]
+    assert statuses == ["diverged", "diverged"]
+
+
 @pytest.mark.parametrize("event", ["round_opened", "received", "round_committed"])
 @pytest.mark.parametrize("process", ["server", "plain-0000..plain-0002"])
 def test_a_death_changes_nothing(process: Any, event: Any, fleet: SimulatedFleet) -> None:

@@ -74,15 +74,20 @@ def sum_for(request: pb.ServerMessage, values: dict[str, float]) -> bytes:
     return bytes(encode_partial_sum(total))
 
 
-async def send_sum(
+async def send(
     peer: Peer, number: int, body: bytes, missing: Sequence[str] = (), **header: Any
-) -> bool:
-    """Send a sum; return whether the server asks for it no longer."""
+) -> pb.SumReceipt:
+    """Send a sum, or the part of it that begins at `offset`."""
     facts = {"number": number, "length": len(body), "checksum": checksum(body), **header}
     parts = [pb.SumMessage(header=pb.SumHeader(missing=missing, **facts))]
     parts += [pb.SumMessage(chunk=body)] if body else []
     receipt: pb.SumReceipt = await peer.stub.SubmitSum(iter(parts), metadata=peer.metadata)
-    return receipt.done
+    return receipt
+
+
+async def send_sum(peer: Peer, number: int, body: bytes, missing: Sequence[str] = ()) -> bool:
+    """Send a whole sum; return whether the server asks for it no longer."""
+    return (await send(peer, number, body, missing)).done
 
 
 async def refused(sending: Any) -> Exception:
@@ -92,6 +97,7 @@ async def refused(sending: Any) -> Exception:
 
 
 VALUES = {"a": 1.0, "b": 3.0}
+ONES = {"a": 1.0, "b": 1.0}
 
 
 async def ready(world: MakeWorld, **settings: Any) -> tuple[World, Peer, pb.ServerMessage]:
@@ -143,7 +149,7 @@ async def test_a_damaged_sum_is_sent_again(world: MakeWorld) -> None:
     w, peer, request = await ready(world)
     right = sum_for(request, VALUES)
     damaged = bytes([right[0] ^ 1]) + right[1:]
-    assert not await send_sum(peer, request.sum.number, damaged, checksum=checksum(right))
+    assert (await send(peer, request.sum.number, damaged, checksum=checksum(right))).damaged
     assert await send_sum(peer, request.sum.number, right)
     assert (await w.finish())[0] == "completed"
     assert model_of(w) == [2.0] * PARAMETERS
@@ -172,8 +178,8 @@ async def test_impossible_sums_are_refused_and_the_right_one_is_taken_after_them
         (right, ("a", "b"), "expected 0"),
         (right, ("c",), "expected names of devices that are in it"),
         (right, ("a", "a"), "expected names of devices that are in it"),
-        (right, ("b",), "the updates in it make at most 11"),
-        (too_large, (), "the updates in it make at most 41"),
+        (right, ("b",), "an entry of 40; the updates in it make at most 10"),
+        (too_large, (), "an entry of 45; the updates in it make at most 40"),
     ):
         error = await refused(send_sum(peer, number, body, missing))
         assert isinstance(error, RemoteProtocolError)
@@ -197,15 +203,53 @@ async def test_a_sum_of_the_devices_of_another_process_is_refused(world: MakeWor
     assert model_of(w) == [4.0] * PARAMETERS
 
 
-async def test_a_sum_that_ends_early_is_sent_again(world: MakeWorld) -> None:
-    w, peer, request = await ready(world)
-    right = sum_for(request, VALUES)
+async def test_a_sum_longer_than_the_updates_in_it_is_refused(world: MakeWorld) -> None:
+    w = await world(partial_sums=True)
+    peer = await w.attend("a", "b")
+    await answer(peer, {"a": 1.0, "b": 1.0}, squared_norm=1.0)  # each has one entry that is not 0
+    request = await asked(peer)
     error = await refused(
-        send_sum(peer, request.sum.number, right[:-4], length=len(right), checksum=checksum(right))
+        send_sum(peer, request.sum.number, sum_for(request, {"a": 1.0, "b": 1.0}))
     )
-    assert "ended before its last byte" in str(error)
-    assert await send_sum(peer, request.sum.number, right)
+    assert "a norm of 40; the updates in it make at most 20" in str(error)
+
+
+async def test_small_weights_do_not_hide_a_sum_that_is_too_large(world: MakeWorld) -> None:
+    w = await world(partial_sums=True, privacy={"clip": 0.001, "noise": 0.0})
+    peer = await w.attend("a", "b")
+    await answer(peer, {"a": 0.001, "b": 0.001})
+    request = await asked(peer)
+    error = await refused(
+        send_sum(peer, request.sum.number, sum_for(request, {"a": 1.0, "b": 1.0}))
+    )
+    assert "the updates in it make at most" in str(error)
+
+
+async def test_a_sum_that_broke_off_resumes(world: MakeWorld) -> None:
+    w, peer, request = await ready(world)
+    number, right = request.sum.number, sum_for(request, VALUES)
+    whole: dict[str, Any] = {"length": len(right), "checksum": checksum(right)}
+    assert (await send(peer, number, right[:20], **whole)).offset == 20
+    assert (await send(peer, number, b"", offset=(1 << 63) - 1, **whole)).offset == 20
+    assert (await send(peer, number, right[20:], offset=20, **whole)).done
     assert (await w.finish())[0] == "completed"
+    assert model_of(w) == [2.0] * PARAMETERS
+
+
+async def test_a_process_whose_sum_is_always_damaged_is_refused(world: MakeWorld) -> None:
+    clock = ManualClock()
+    w, peer, request = await ready(world, time=clock, stall_s=100.0)
+    number, right = request.sum.number, sum_for(request, VALUES)
+    damaged = bytes([right[0] ^ 1]) + right[1:]
+    for _ in range(4):
+        clock.advance(20.0)  # nothing of it is progress after the first time
+        assert (await send(peer, number, damaged, checksum=checksum(right))).damaged
+    error = await refused(send(peer, number, damaged, checksum=checksum(right)))
+    assert "came 5 times with another checksum" in str(error)
+    clock.advance(40.0)
+    assert w.running is not None
+    with pytest.raises(RunFailed, match="lacks the sum"):
+        await w.running
 
 
 async def test_a_process_may_hold_updates_back_only_where_the_scenario_says_so(
@@ -216,6 +260,33 @@ async def test_a_process_may_hold_updates_back_only_where_the_scenario_says_so(
     await answer(peer, VALUES)
     with pytest.raises(grpc.aio.AioRpcError, match="partial_sums is not set for the group g"):
         await peer.rest()
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"largest": 1e6, "squared_norm": 0.0},
+        {"largest": 0.0, "squared_norm": 1.0},
+        {"largest": 1.0, "squared_norm": 4.1},
+        {"largest": 1.7e307, "squared_norm": 1.7e307},
+    ],
+    ids=str,
+)
+async def test_a_held_update_whose_numbers_contradict_each_other_is_refused(
+    world: MakeWorld, stated: dict[str, float]
+) -> None:
+    w = await world(partial_sums=True, clients="a")
+    peer = await w.attend("a")
+    await answer(peer, {"a": 1.0}, **stated)
+    assert (await peer.receipt()).reason == pb.REASON_MALFORMED
+    assert (await w.finish())[0] == "completed"
+
+
+async def test_a_squared_norm_that_is_no_number_is_refused(world: MakeWorld) -> None:
+    w = await world(partial_sums=True, clients="a", privacy={"clip": 1.0, "noise": 1.0})
+    peer = await w.attend("a")
+    await answer(peer, {"a": 1.0}, squared_norm=float("nan"))
+    assert (await peer.receipt()).reason == pb.REASON_NOT_FINITE
 
 
 @pytest.mark.parametrize("largest", [float("nan"), float("inf")])
@@ -249,7 +320,7 @@ async def test_updates_whose_sum_is_missing_do_not_count_on_clocks_that_run(
     await answer(pack, VALUES)
     await answer(other, {"c": 8.0})
     request, own = await asked(pack), await asked(other)
-    assert await send_sum(pack, request.sum.number, b"", missing=["a", "b"], checksum=b"")
+    assert await send_sum(pack, request.sum.number, b"", missing=["a", "b"])
     assert await send_sum(other, own.sum.number, sum_for(own, {"c": 8.0}))
     again = await asked(other)  # the weights of the others may have changed
     assert await send_sum(other, again.sum.number, sum_for(again, {"c": 8.0}))
@@ -267,7 +338,7 @@ async def test_a_missing_sum_fails_a_run_in_lockstep(world: MakeWorld) -> None:
     rest = sum_for(request, {"a": 1.0})
     assert await send_sum(peer, request.sum.number, rest, missing=["b"])
     assert w.running is not None
-    with pytest.raises(RunFailed, match="lacks the sum with the updates of 1 devices, b among"):
+    with pytest.raises(RunFailed, match=r"lacks the sum with the update of b \(1 in all\)"):
         await w.running
 
 
@@ -288,9 +359,80 @@ async def test_updates_whose_sum_does_not_come_in_time_do_not_count(world: MakeW
     assert w.outcomes() == [("a", "dropped", "sum missing"), ("b", "dropped", "sum missing")]
 
 
-async def test_a_revoked_process_is_not_waited_for(world: MakeWorld) -> None:
+async def test_weights_that_are_noted_in_the_ledger_are_noted_once(world: MakeWorld) -> None:
+    w = await world(
+        partial_sums=True, clients="abc", clock="wall", deadline_s=1000.0, aggregator="agnostic",
+        privacy=None,
+    )  # fmt: skip
+    pack, other = await w.attend("a", "b"), await w.attend("c")
+    await answer(pack, VALUES)
+    await answer(other, {"c": 8.0})
+    request, own = await asked(pack), await asked(other)
+    assert await send_sum(pack, request.sum.number, b"", missing=["a", "b"])
+    assert await send_sum(other, own.sum.number, sum_for(own, {"c": 8.0}))
+    again = await asked(other)
+    assert await send_sum(other, again.sum.number, sum_for(again, {"c": 8.0}))
+    assert (await w.finish())[0] == "completed"
+
+
+async def test_processes_that_withhold_one_after_the_other_do_not_hold_a_round_up(
+    world: MakeWorld,
+) -> None:
+    w = await world(partial_sums=True, clients="abcd", clock="wall", deadline_s=1000.0)
+    peers = {client: await w.attend(client) for client in "abcd"}
+    for client, peer in peers.items():
+        await answer(peer, {client: 1.0})
+    for withholding in "abc":
+        for client in [c for c in "abcd" if c >= withholding]:
+            request = await asked(peers[client])
+            if client == withholding:
+                await send_sum(peers[client], request.sum.number, b"", missing=[client])
+            else:
+                body = sum_for(request, {client: 1.0})
+                assert await send_sum(peers[client], request.sum.number, body)
+    assert (await w.finish())[0] == "completed"
+    assert {reason for _, _, reason in w.outcomes()} == {"sum missing"}
+
+
+async def test_a_run_that_is_to_stop_does_not_wait_for_a_sum(world: MakeWorld) -> None:
+    w, _, _ = await ready(world)
+    w.coordinator.stop("stopped", "enough")
+    assert await w.finish() == ("stopped", "enough")
+    assert w.outcomes() == []
+
+
+async def test_what_comes_of_a_sum_after_its_round_is_not_taken(world: MakeWorld) -> None:
+    clock = ManualClock()
+    w, peer, request = await ready(
+        world, time=clock, clock="wall", deadline_s=5.0, heartbeat_s=1000.0, rounds=2
+    )
+    right = sum_for(request, VALUES)
+    header = pb.SumHeader(number=request.sum.number, length=len(right), checksum=checksum(right))
+    upload = peer.stub.SubmitSum(metadata=peer.metadata)
+    await upload.write(pb.SumMessage(header=header))
+    await upload.write(pb.SumMessage(chunk=right[:20]))
+    await upload.initial_metadata()
+    clock.advance(5.0)
+    await w.until("round_opened", round=2)
+    await upload.write(pb.SumMessage(chunk=right[20:40]))
+    assert (await upload).done
+
+
+async def test_a_run_in_lockstep_goes_on_without_a_revoked_process(world: MakeWorld) -> None:
     w, _, _ = await ready(world)
     w.coordinator.revoked("fleet", ["a", "b"])
-    assert w.running is not None
-    with pytest.raises(RunFailed, match="or was revoked"):
-        await w.running
+    assert (await w.finish())[0] == "completed"
+    assert w.outcomes() == [("a", "dropped", "sum missing"), ("b", "dropped", "sum missing")]
+
+
+async def test_a_process_that_is_revoked_before_it_is_asked_is_not_waited_for(
+    world: MakeWorld,
+) -> None:
+    w = await world(partial_sums=True, clients="abc")
+    pack, alone = await w.attend("a", "b"), await w.attend("c")
+    await answer(pack, VALUES)
+    await w.until("received", client="b")
+    w.coordinator.revoked("fleet", ["a", "b"])
+    await alone.send(alone.update(8.0, attempt=(await alone.called()).attempt))
+    assert (await w.finish())[0] == "completed"
+    assert model_of(w) == [8.0] * PARAMETERS

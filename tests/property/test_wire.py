@@ -294,10 +294,10 @@ def test_reports_in_advance_are_one_for_each_step(away: int, reports: int) -> No
         decode_alone(pb.Answer(decision=pb.DECISION_DECLINE, away_steps=away, foreseen=foreseen))
 
 
-@given(st.builds(SumHeader, LARGE, LARGE, st.binary(min_size=16, max_size=16), CLIENTS))
-def test_the_header_of_a_sum_comes_back(header: SumHeader) -> None:
-    wire = pb.SumMessage.FromString(messages.encode_sum_header(header).SerializeToString())
-    assert messages.decode_sum_header(wire) == header
+@given(st.builds(SumHeader, LARGE, LARGE, st.binary(min_size=16, max_size=16), CLIENTS), NUMBERS)
+def test_the_header_of_a_sum_comes_back(header: SumHeader, offset: int) -> None:
+    sent = messages.encode_sum_header(header, offset).SerializeToString()
+    assert messages.decode_sum_header(pb.SumMessage.FromString(sent)) == (header, offset)
 
 
 @pytest.mark.parametrize(

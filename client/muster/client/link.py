@@ -236,26 +236,30 @@ class ServerLink:
         Raises:
             TransportError: the transfer broke too often.
         """
-        retries = _RetryPolicy(self._clock)
+        offset, retries = 0, _RetryPolicy(self._clock)
         while True:
             try:
-                if await self._upload_sum(header, body):
-                    return
-                error: Exception = Interrupted("the sum was damaged on the way")
-            except grpc.aio.AioRpcError as broken:
-                error = error_of(broken)
-            await retries.wait_after(error, 0)
+                receipt = await self._upload_sum(header, body, offset)
+            except grpc.aio.AioRpcError as error:
+                await retries.wait_after(error_of(error), 0 if offset == _UNKNOWN else offset)
+                offset = _UNKNOWN  # only the server knows how much arrived
+                continue
+            if receipt.done:
+                return
+            if receipt.damaged:
+                await retries.wait_after(Interrupted("the sum was damaged on the way"), 0)
+            offset = receipt.offset
 
-    async def _upload_sum(self, header: SumHeader, body: Body) -> bool:
+    async def _upload_sum(self, header: SumHeader, body: Body, offset: int) -> pb.SumReceipt:
         async def parts() -> AsyncIterator[pb.SumMessage]:
-            yield messages.encode_sum_header(header)
+            yield messages.encode_sum_header(header, offset)
             await call.initial_metadata()
-            for chunk in chunks(body, 0, _piece_bytes(self._line.up_bps, UPLOAD_BYTES)):
+            for chunk in chunks(body, offset, _piece_bytes(self._line.up_bps, UPLOAD_BYTES)):
                 yield pb.SumMessage(chunk=bytes(chunk))
 
         call = self._transfers.SubmitSum(parts(), metadata=self._session, wait_for_ready=True)
         receipt: pb.SumReceipt = await call
-        return receipt.done
+        return receipt
 
     def judged(self, receipt: Receipt) -> None:
         """Take a receipt that came over Attend. If its update is still being sent, stop sending."""

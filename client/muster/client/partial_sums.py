@@ -60,18 +60,16 @@ class HeldUpdates:
         return partial(self._codec.read, pread_of(body), parameters=entries)
 
     def begin(self, number: int, entries: int) -> None:
-        """Begin the sum with this number; an older one is forgotten."""
-        self._number, self._missing = number, []
-        if self._sum is None:
-            self._sum = ExactSum(entries)
-        self._sum.clear()
+        """Begin the sum with this number. An older one is forgotten: the thread may still add to it
+        for a session that has ended."""
+        self._number, self._missing, self._sum = number, [], ExactSum(entries)
 
     def continues(self, number: int) -> bool:
         """Whether the sum with this number has begun."""
         return self._sum is not None and self._number == number
 
     def lost(self, calls: Sequence[Call]) -> list[Call]:
-        """The calls whose updates an earlier process has taken with it."""
+        """The calls whose updates are not here any more, because an earlier process made them."""
         return [c for c in calls if self._devices[c.key.client].memory.update_for(c) is None]
 
     async def add(self, batch: CallBatch, weights: Sequence[float]) -> None:

@@ -117,6 +117,7 @@ class Worker:
                 report = said[0].update.report if said[0].update else b""
                 size += len(said[1]) + len(report) + _ENVELOPE_BYTES
             full = together and size + size // len(together) > CHUNK_BYTES
+            full = full or not batch.work.inline  # training takes long, so nobody should wait
             if together and (full or number == len(batch.calls)):
                 await batch.attendance.answer(together)
                 delivered = {a.key.client for a, _ in together if a.update is not None}

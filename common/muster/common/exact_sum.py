@@ -154,12 +154,18 @@ class ExactSum:
             Diverged: see `add_terms`.
         """
         self._bounds.extend(bounds)
-        if not math.fsum(self._bounds) < RANGE or len(self._bounds) > TERMS:
-            raise Diverged(
-                f"the sum of |weight|·max|update| reached {math.fsum(self._bounds):.3g}; sums are "
-                f"exact below {RANGE:.3g}. Lower the learning rate, or set "
-                f"training.projection_radius or server.guard.max_norm"
-            )
+        _require_range(self._bounds)
+
+    def require_range(self, bounds: Sequence[float]) -> None:
+        """Check that further terms leave the sum in its range.
+
+        Args:
+            bounds: |w|·max|x| of each of these terms.
+
+        Raises:
+            Diverged: see `add_terms`.
+        """
+        _require_range([*self._bounds, *bounds])
 
     @property
     def empty(self) -> bool:
@@ -287,6 +293,15 @@ class ExactSum:
             low += fine
         high += low
         return high
+
+
+def _require_range(bounds: Sequence[float]) -> None:
+    if not math.fsum(bounds) < RANGE or len(bounds) > TERMS:
+        raise Diverged(
+            f"the sum of |weight|·max|update| reached {math.fsum(bounds):.3g}; sums are "
+            f"exact below {RANGE:.3g}. Lower the learning rate, or set "
+            f"training.projection_radius or server.guard.max_norm"
+        )
 
 
 def squared_norm(read: ReadBlock, parameters: int) -> float:

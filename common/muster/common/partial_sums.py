@@ -20,16 +20,16 @@ _COARSE: Final = np.dtype("<i8")
 _FINER: Final = np.dtype("<u4")
 _STEP: Final = 2.0 ** GRIDS[0]
 
+ROUNDING: Final = 2 * _STEP
+"""By how much an entry of the coarse grid of a sum may exceed that of the sum."""
+
 
 def held_of(read: ReadBlock, parameters: int) -> Held:
     """What the server gets to know of an update that is held back, from its vector."""
     largest = 0.0
     for start in range(0, parameters, BLOCK):
         block = np.abs(read(start, min(start + BLOCK, parameters)))
-        # A NaN survives the reduction and makes the comparison false.
-        extreme = float(block.max())
-        if not extreme <= largest:
-            largest = extreme if not math.isnan(largest) else largest
+        largest = float(np.maximum(largest, block.max()))  # a NaN stays
     return Held(largest, squared_norm(read, parameters))
 
 
@@ -79,11 +79,13 @@ class EncodedSum:
             fine = entries(self._pread, _FINER, start, stop, at)
         return Pieces(coarse, middle, fine)
 
-    def largest(self) -> float:
-        """The largest absolute entry of the coarse grid."""
-        largest = 0.0
+    def extent(self) -> tuple[float, float]:
+        """The largest absolute entry, and the norm, of the coarse grid alone. Those of the sum
+        itself differ from them by at most `ROUNDING` an entry."""
+        largest, squares = 0.0, 0.0
         for start in range(0, self._parameters, BLOCK):
             stop = min(start + BLOCK, self._parameters)
             coarse = entries(self._pread, _COARSE, start, stop) * _STEP
             largest = max(largest, float(np.max(np.abs(coarse))))
-        return largest
+            squares += float(coarse @ coarse)
+        return largest, math.sqrt(squares)

@@ -1359,6 +1359,7 @@ class SumHeader(_message.Message):
     LENGTH_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The number of the SumRequest."""
     length: _builtins.int
@@ -1366,6 +1367,8 @@ class SumHeader(_message.Message):
     all updates are missing.
     """
     checksum: _builtins.bytes
+    offset: _builtins.int
+    """Byte of the body at which the chunks start."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Devices whose updates are not in the sum, because they will not train again for their calls."""
@@ -1377,10 +1380,11 @@ class SumHeader(_message.Message):
         length: _builtins.int = ...,
         checksum: _builtins.bytes = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
+        offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "length", b"length", "missing", b"missing", "number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "length", b"length", "missing", b"missing", "number", b"number", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1391,18 +1395,24 @@ class SumReceipt(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DONE_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
     done: _builtins.bool
-    """Whether the server asks for this sum no longer. It refuses a sum that was damaged on the way, which
-    is sent again.
-    """
+    """Whether the server asks for this sum no longer, because it has it or has gone on without it."""
+    offset: _builtins.int
+    """If it is not done: the number of bytes that the server holds; continue from here."""
+    damaged: _builtins.bool
+    """The sum was damaged on the way, and is sent again from its beginning."""
     def __init__(
         self,
         *,
         done: _builtins.bool = ...,
+        offset: _builtins.int = ...,
+        damaged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "done", b"done", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

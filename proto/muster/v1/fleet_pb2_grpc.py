@@ -117,8 +117,9 @@ class FleetServicer(object):
     def SubmitSum(self, request_iterator, context):
         """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
 
-        As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
-        broke off is sent again from its beginning.
+        As in Submit, the server sends its initial metadata when it is this upload's turn. An upload that
+        broke resumes: if the header's offset is not the number of bytes that the server holds, the server
+        answers at once with the right offset.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

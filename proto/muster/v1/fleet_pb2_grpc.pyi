@@ -70,8 +70,9 @@ class FleetStub:
     SubmitSum: _grpc.StreamUnaryMultiCallable[_fleet_pb2.SumMessage, _fleet_pb2.SumReceipt]
     """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
 
-    As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
-    broke off is sent again from its beginning.
+    As in Submit, the server sends its initial metadata when it is this upload's turn. An upload that
+    broke resumes: if the header's offset is not the number of bytes that the server holds, the server
+    answers at once with the right offset.
     """
     Probe: _grpc.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]
     """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
@@ -113,8 +114,9 @@ class FleetAsyncStub(FleetStub):
     SubmitSum: _aio.StreamUnaryMultiCallable[_fleet_pb2.SumMessage, _fleet_pb2.SumReceipt]  # type: ignore[assignment]
     """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
 
-    As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
-    broke off is sent again from its beginning.
+    As in Submit, the server sends its initial metadata when it is this upload's turn. An upload that
+    broke resumes: if the header's offset is not the number of bytes that the server holds, the server
+    answers at once with the right offset.
     """
     Probe: _aio.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]  # type: ignore[assignment]
     """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
@@ -183,8 +185,9 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_fleet_pb2.SumReceipt, _abc.Awaitable[_fleet_pb2.SumReceipt]]:
         """An upload of the sum that the server has asked for with SumRequest, in chunks after a header.
 
-        As in Submit, the server sends its initial metadata when it is this upload's turn. A sum that
-        broke off is sent again from its beginning.
+        As in Submit, the server sends its initial metadata when it is this upload's turn. An upload that
+        broke resumes: if the header's offset is not the number of bytes that the server holds, the server
+        answers at once with the right offset.
         """
 
     @_abc_1.abstractmethod

@@ -553,16 +553,22 @@ def _decode_held(held: pb.HeldUpdate) -> Held:
     return decoded
 
 
-def encode_sum_header(header: SumHeader) -> pb.SumMessage:
+def encode_sum_header(header: SumHeader, offset: int) -> pb.SumMessage:
+    """Encode the header of SubmitSum. The sum follows from byte `offset` on."""
     number, length, body_checksum, missing = header
     return pb.SumMessage(
         header=pb.SumHeader(
-            number=number, length=length, checksum=body_checksum, missing=list(missing)
+            number=number,
+            length=length,
+            checksum=body_checksum,
+            missing=list(missing),
+            offset=offset,
         )
     )
 
 
-def decode_sum_header(message: pb.SumMessage) -> SumHeader:
+def decode_sum_header(message: pb.SumMessage) -> tuple[SumHeader, int]:
+    """Decode the header of SubmitSum, and the byte from which the sum follows."""
     if message.WhichOneof("part") != "header":
         raise RemoteProtocolError("SubmitSum begins with a header")
     header = message.header
@@ -571,7 +577,9 @@ def decode_sum_header(message: pb.SumMessage) -> SumHeader:
             f"a checksum of {len(header.checksum)} bytes; expected {_CHECKSUM_BYTES}"
         )
     length = _bounded(header.length, "length")
-    return SumHeader(header.number, length, header.checksum, tuple(header.missing))
+    decoded = SumHeader(header.number, length, header.checksum, tuple(header.missing))
+    # A process that does not know how much arrived sends an offset that is always wrong.
+    return decoded, _bounded(header.offset, "offset", (1 << 63) - 1)
 
 
 def encode_fingerprint(fingerprint: Fingerprint) -> pb.Fingerprint:

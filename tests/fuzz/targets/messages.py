@@ -186,7 +186,7 @@ TARGETS = (
         "sum-headers",
         pb.SumMessage,
         messages.decode_sum_header,
-        messages.encode_sum_header,
+        lambda found: messages.encode_sum_header(*found),
         pb.SumMessage(header=pb.SumHeader(number=1, length=48, checksum=bytes(16), missing=["a"])),
         pb.SumMessage(chunk=bytes(8)),
     ),

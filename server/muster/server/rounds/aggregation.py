@@ -46,6 +46,10 @@ _NO_MODEL = (
 )
 
 
+_TRIES = 3
+"""Times that the server asks for the sums of a round, if some of them do not come."""
+
+
 class Aggregated(NamedTuple):
     """What a round made of its updates.
 
@@ -224,54 +228,77 @@ class Aggregation:
 
         Raises:
             RunFailed: a sum is missing in lockstep, where its absence would change the result.
+            RunStops: the run is to stop, and a sum has not arrived.
         """
-        while True:
+        round = updates.round
+        for tries_left in reversed(range(_TRIES)):
             weighing = await self._weigh(updates, counted)
             # Without a normaliser, the updates may still count in a later round.
             if not weighing.normaliser or self._memory is not None:
-                return counted, weighing
-            sums, missing = await self._sums_of(updates.round, counted, weighing.weights)
-            try:
-                if not missing:
-                    await self._receiver.fold(counted, weighing.weights)
-                    for sum in sums:
-                        await self._worker.run(sum.add_to, self._receiver.sum)
-                    return counted, weighing
-            finally:
-                for sum in sums:
-                    sum.close()
-            self._require_lost(updates.round, missing)
-            updates.without_sum |= missing
+                break
+            missing = await self._fold(round, counted, weighing.weights)
+            if not missing:
+                break
+            self._refuse_missing_in_lockstep(round, missing)
+            if not tries_left:  # else processes that withhold one after the other could go on
+                missing = {update.update.key.client for update in counted if update.held}
+            updates.without_sum.update(missing)
             counted = [u for u in counted if u.update.key.client not in missing]
+        else:
+            weighing = await self._weigh(updates, counted)
+            if weighing.normaliser:
+                await self._receiver.fold(counted, weighing.weights)
+        self._pending.estimates(round.number, weighing.estimates)
+        for warning in set(weighing.warnings) - self._warned:
+            self._warned.add(warning)
+            self._tell(Warned(round.number, self._rule.kind, warning))
+        return counted, weighing
 
-    async def _sums_of(
+    async def _fold(
         self, round: Round, counted: Sequence[PendingUpdate], weights: Sequence[float]
-    ) -> tuple[Sequence[ArrivedSum], set[str]]:
-        """The sums of the updates that processes hold, and the clients of those that are missing.
+    ) -> Collection[str]:
+        """Fold updates with their weights, and the sums of those that processes hold.
 
-        In lockstep the server waits as long as anything arrives within `server.stall_s`. On other
-        clocks it waits once more as long as the round may be open.
+        In lockstep the server waits for sums as long as anything arrives within `server.stall_s`.
+        On other clocks it waits once more as long as the round may be open.
+
+        Returns:
+            The clients whose updates are in no sum that has come. Then nothing is folded.
         """
+        sums: Sequence[ArrivedSum] = ()
         held = [(u, weight) for u, weight in zip(counted, weights, strict=True) if u.held]
-        if not held:
-            return (), set()
-        settings, updates = self._config.server, [update for update, _ in held]
-        open_s = round.rules.open_s(settings.deadline_s)
-        stalls = round.rules.lockstep or open_s is None
-        patience_s = settings.stall_s if open_s is None or stalls else open_s
-        of_held = [weight for _, weight in held]
-        return await self._sums.collect(updates, of_held, patience_s, renewed=stalls)
+        if held:
+            updates, of_held = zip(*held, strict=True)
+            bounds = (weight * update.body.largest for update, weight in held)
+            self._receiver.sum.require_range(list(bounds))
+            settings = self._config.server
+            open_s = round.rules.open_s(settings.deadline_s)
+            renewed = round.rules.lockstep or open_s is None
+            patience_s = settings.stall_s if open_s is None or renewed else open_s
+            sums, missing = await self._sums.collect(updates, of_held, patience_s, renewed)
+        try:
+            if held and missing:
+                return missing
+            await self._receiver.fold(counted, weights)
+            for sum in sums:
+                await self._worker.run(sum.add_to, self._receiver.sum)
+        finally:
+            for sum in sums:
+                sum.close()
+        return ()
 
-    def _require_lost(self, round: Round, missing: Collection[str]) -> None:
-        """Allow that sums are missing, on clocks on which devices may be lost.
+    def _refuse_missing_in_lockstep(self, round: Round, missing: Collection[str]) -> None:
+        """Allow that sums are missing, on clocks on which devices may be lost, and of devices that
+        have been revoked.
 
         Raises:
-            RunFailed: in lockstep, results must not depend on how long a process takes.
+            RunFailed: in lockstep, results must not depend on how long a process takes; and a rule
+                that learns has already learned that the devices took part.
         """
-        if round.rules.lockstep:
+        if round.rules.lockstep and (self._learns or not self._sums.revoked_only(missing)):
             raise RunFailed(
-                f"round {round.number} lacks the sum with the updates of {len(missing)} devices, "
-                f"{min(missing)} among them: their process sent nothing for "
+                f"round {round.number} lacks the sum with the update of {min(missing)} "
+                f"({len(missing)} in all): its process sent nothing for "
                 f"{self._config.server.stall_s:g} s (server.stall_s), or was revoked. Resume the "
                 f"run, which repeats the round"
             )
@@ -307,10 +334,6 @@ class Aggregation:
                 f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
                 f"{len(counted)} updates"
             )
-        self._pending.estimates(number, weighing.estimates)
-        for warning in set(weighing.warnings) - self._warned:
-            self._warned.add(warning)
-            self._tell(Warned(number, self._rule.kind, warning))
         return weighing
 
     def _valuations(self, round: Round) -> Mapping[str, Valuation]:

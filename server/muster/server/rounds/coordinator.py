@@ -49,7 +49,7 @@ from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.kept import UPDATES, KeptUpdates
-from muster.server.updates.partial_sums import PartialSums
+from muster.server.updates.partial_sums import PartialSums, RunStops
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.uploads import UploadFiles
 from muster.server.worker import WorkerThread
@@ -125,7 +125,9 @@ class Coordinator:
         )
         self._shared_links = links_of(config, fleet, formats.sizes)
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline, strategy)
-        self.sums = PartialSums(formats.entries, fleet, files, self._dispatch.ask_for_sum, clock)
+        self.sums = PartialSums(
+            formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping, clock
+        )
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
             clock, tell,
@@ -260,7 +262,10 @@ class Coordinator:
         if round.phase is RoundPhase.COLLECTING:  # the run is to stop
             round.happen(RoundEvent.ABANDONED)
             return
-        self._closed = await self._commit.close(round, opened_at, began)
+        try:
+            self._closed = await self._commit.close(round, opened_at, began)
+        except RunStops:
+            return
         self._dispatch.enter_counted(self._closed.folded)
         self._time.next_s = self._closed.next_s or 0.0
         if not (self._calls_ahead and self._has_next(number)):

@@ -16,12 +16,18 @@ class RunSignals:
         self.stop_request: tuple[str, str] | None = None
         self._clock = clock
         self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stop(self, status: str, detail: str) -> None:
         """Ask the run to end; the first request decides how."""
         self.stop_request = self.stop_request or (status, detail)
+        self._stopping.set()
         self.notify()
+
+    async def stopping(self) -> None:
+        """Wait until the run is to stop."""
+        await self._stopping.wait()
 
     def fail(self, error: Exception) -> None:
         """End the run with an error from outside its rounds, for example from a device's call."""

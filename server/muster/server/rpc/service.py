@@ -341,38 +341,47 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             first = await context.read()
             if first is grpc.aio.EOF:
                 raise RemoteProtocolError("SubmitSum ended before its header")
-            header = messages.decode_sum_header(first)
+            header, offset = messages.decode_sum_header(first)
             sum = self._coordinator.sums.begin(pack, header)
-            done = sum is None or await self._receive_sum(sum, header.length, pack, context)
-            return pb.SumReceipt(done=done)
+            if sum is None:
+                return pb.SumReceipt(done=True)
+            return await self._receive_sum(sum, offset, pack, context)
 
     async def _receive_sum(
-        self, sum: ArrivedSum, length: int, pack: ConnectedPack, context: Context
-    ) -> bool:
-        """Receive the bytes of a sum; return whether its process need not send it again."""
-        coordinator, asked_at = self._coordinator, self._clock.now()
-        traffic = coordinator.receiver.pending.traffic
+        self, sum: ArrivedSum, offset: int, pack: ConnectedPack, context: Context
+    ) -> pb.SumReceipt:
+        """Receive the bytes of a sum, from byte `offset` on."""
+        coordinator, asked_at, sender = self._coordinator, self._clock.now(), sum.senders
+        sums, traffic = coordinator.sums, coordinator.receiver.pending.traffic
+        left = max(0, sum.header.length - offset)
 
         async def keep(chunk: bytes) -> None:
-            sum.write(chunk)
+            # While it waited for room on the disk, its file may have gone to another.
+            if sums.expects(sum, sender):
+                sum.write(chunk)
 
-        try:
-            async with unbroken() as whole, self._transfers.turn(pack, length) as turn:
-                with traffic.upload(sum.key, asked_at) as transfer:
-                    await whole(context.send_initial_metadata(()))  # it is the process's turn
-                    while not sum.complete:
-                        message = await context.read()
-                        if message is grpc.aio.EOF:
-                            raise Interrupted("a sum ended before its last byte; send it again")
-                        transfer.bytes += len(message.chunk)
-                        await coordinator.room.write("a sum", partial(keep, message.chunk))
-                        turn.moved_at = pack.heard_at = self._clock.monotonic()
-                        coordinator.sums.moved_at = turn.moved_at
-                    transfer.ending = "complete"
-        except BaseException:
-            sum.close()
-            raise
-        return coordinator.sums.receive(sum)
+        async with unbroken() as whole, self._transfers.turn(pack, left) as turn:
+            if sums.expects(sum, sender) and offset != sum.received:
+                return pb.SumReceipt(offset=sum.received)
+            with traffic.upload(sum.key, asked_at) as transfer:
+                await whole(context.send_initial_metadata(()))  # it is the process's turn
+                while sums.expects(sum, sender) and not sum.complete:
+                    message = await context.read()
+                    if message is grpc.aio.EOF:
+                        return pb.SumReceipt(offset=sum.received)
+                    transfer.bytes += len(message.chunk)
+                    await coordinator.room.write("a sum", partial(keep, message.chunk))
+                    turn.moved_at = pack.heard_at = self._clock.monotonic()
+                    sums.moved(sum)
+                if not sums.expects(sum, sender):
+                    transfer.ending = "cut off"
+                    # A newer call of the process may go on, unless nobody waits for the sum.
+                    return pb.SumReceipt(done=sum.senders == sender)
+                transfer.ending = "complete"
+            # Without an await in between, so that no other call finds the sum complete and not yet
+            # received.
+            done = sums.receive(sum)
+            return pb.SumReceipt(done=done, damaged=not done)
 
     @staticmethod
     async def _drain(transfer: Transfer, length: int, context: Context) -> None:

@@ -4,21 +4,28 @@ when a round has closed and the weights are known."""
 import asyncio
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 import xxhash
 
 from muster.common.clock import Clock
-from muster.common.errors import RemoteProtocolError
+from muster.common.errors import MusterError, RemoteProtocolError
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Key, SumHeader
-from muster.common.partial_sums import EncodedSum, partial_sum_lengths
+from muster.common.partial_sums import ROUNDING, EncodedSum, partial_sum_lengths
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.updates.round_updates import PendingUpdate
-from muster.server.updates.uploads import UploadFiles
+from muster.server.updates.uploads import HeldBody, UploadFiles
 from muster.wire import CHUNK_BYTES
+
+_DAMAGED = 5
+"""Times that a sum may arrive damaged before the process is refused."""
+
+
+class RunStops(MusterError):
+    """The run is to stop while the server waits for sums; the round is abandoned."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +37,10 @@ class WantedSum:
         updates: the updates in it, of devices of one process.
         weights: one per update.
         arrived: the sum, when it is here.
+        arriving: the sum of which a part is here.
+        over: whether the server waits for it no longer.
+        reached: the most bytes of any sum for it that have been here.
+        damaged: times that it arrived damaged.
     """
 
     number: int
@@ -38,20 +49,29 @@ class WantedSum:
     arrived: "asyncio.Future[ArrivedSum]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    arriving: "ArrivedSum | None" = None
+    over: bool = False
+    reached: int = 0
+    damaged: int = 0
 
     @property
     def clients(self) -> list[str]:
         """The devices of its updates."""
         return [update.update.key.client for update in self.updates]
 
-    def bounds(self, missing: Iterable[str] = ()) -> list[float]:
+    def bounds(self, missing: Collection[str] = ()) -> list[float]:
         """|w|·max|Δ| of the updates in it, without those of the devices that are missing."""
-        left = set(missing)
-        return [
-            weight * update.body.largest
-            for update, weight in zip(self.updates, self.weights, strict=True)
-            if update.update.key.client not in left
-        ]
+        return [weight * body.largest for weight, body in self._weighed(missing)]
+
+    def norms(self, missing: Collection[str] = ()) -> list[float]:
+        """|w|·‖Δ‖ of the same updates."""
+        return [weight * body.norm for weight, body in self._weighed(missing)]
+
+    def _weighed(self, missing: Collection[str]) -> Iterable[tuple[float, HeldBody]]:
+        for update, weight in zip(self.updates, self.weights, strict=True):
+            if update.update.key.client not in missing:
+                assert isinstance(update.body, HeldBody)
+                yield weight, update.body
 
 
 class ArrivedSum:
@@ -59,6 +79,8 @@ class ArrivedSum:
 
     Attributes:
         missing: clients whose updates are not in the sum.
+        received: bytes held, in order and without gaps; where a broken upload resumes.
+        senders: the number of calls that have sent parts of it. Only the newest call may go on.
 
     Raises:
         RemoteProtocolError: the sum has a length that no sum of this model has, or names devices
@@ -69,8 +91,8 @@ class ArrivedSum:
         self, files: UploadFiles, wanted: WantedSum, header: SumHeader, parameters: int
     ) -> None:
         self.wanted = wanted
+        self.header = header
         self.missing = frozenset(header.missing)
-        self._header = header
         self._parameters = parameters
         clients = set(wanted.clients)
         if len(self.missing) != len(header.missing) or not self.missing <= clients:
@@ -88,7 +110,7 @@ class ArrivedSum:
         self._files = files
         self._file: int | None = None
         self._hash = xxhash.xxh3_128()
-        self._received = 0
+        self.received = self.senders = 0
 
     @property
     def key(self) -> Key:
@@ -98,7 +120,7 @@ class ArrivedSum:
     @property
     def complete(self) -> bool:
         """Whether all of it has arrived."""
-        return self._received == self._header.length
+        return self.received == self.header.length
 
     def write(self, chunk: bytes) -> None:
         """Append a chunk.
@@ -108,38 +130,43 @@ class ArrivedSum:
                 length that the header stated.
             OSError: the disk is full. The chunk can be written again.
         """
-        end = self._received + len(chunk)
-        if not 0 < len(chunk) <= CHUNK_BYTES or end > self._header.length:
+        end = self.received + len(chunk)
+        if not 0 < len(chunk) <= CHUNK_BYTES or end > self.header.length:
             raise RemoteProtocolError(
-                f"a chunk of {len(chunk)} bytes at {self._received} of {self._header.length}; "
+                f"a chunk of {len(chunk)} bytes at {self.received} of {self.header.length}; "
                 f"expected at most {CHUNK_BYTES} at a time, and not more than the header stated"
             )
         if self._file is None:
             self._file = self._files.take()
-        rest, at = memoryview(chunk), self._received
+        rest, at = memoryview(chunk), self.received
         while rest:  # a disk that is almost full takes a part
             written = os.pwrite(self._file, rest, at)
             rest, at = rest[written:], at + written
         self._hash.update(chunk)
-        self._received = end
+        self.received = end
 
     def damaged(self) -> bool:
         """Whether a complete sum is not the one that its process has sent."""
-        return bool(self._received) and self._hash.digest() != self._header.checksum
+        return bool(self.received) and self._hash.digest() != self.header.checksum
 
     def require_possible(self) -> None:
         """Check that a complete sum can be one of the updates in it.
 
         Raises:
-            RemoteProtocolError: it has an entry that is larger than theirs can make it.
+            RemoteProtocolError: an entry or the norm is larger than theirs can make it.
         """
-        if not self._received:
+        if not self.received:
             return
-        largest, most = self._encoded().largest(), math.fsum(self.wanted.bounds(self.missing)) + 1
-        if largest > most:
-            raise RemoteProtocolError(
-                f"a sum has an entry of {largest:.6g}; the updates in it make at most {most:.6g}"
-            )
+        largest, norm = self._encoded().extent()
+        for what, found, bounds, rounding in (
+            ("an entry", largest, self.wanted.bounds(self.missing), ROUNDING),
+            ("a norm", norm, self.wanted.norms(self.missing), ROUNDING * self._parameters**0.5),
+        ):
+            most = math.fsum(bounds) * (1 + _TOLERANCE) + rounding
+            if found > most:
+                raise RemoteProtocolError(
+                    f"a sum has {what} of {found:.6g}; the updates in it make at most {most:.6g}"
+                )
 
     def add_to(self, sum: ExactSum) -> None:
         """Add it to the sum of a round.
@@ -147,7 +174,7 @@ class ArrivedSum:
         Raises:
             Diverged: the sum left its range.
         """
-        if self._received:
+        if self.received:
             sum.add_part(self._encoded().read, self.wanted.bounds(self.missing))
 
     def _encoded(self) -> EncodedSum:
@@ -164,6 +191,9 @@ class ArrivedSum:
             self._file = None
 
 
+_TOLERANCE = 1e-6
+"""Of sums of stated numbers, relative: what rounding them may come to."""
+
 Ask = Callable[[ConnectedPack, WantedSum, bool], None]
 """`ask(pack, wanted, again)` sends a pack the request for a sum; `again`: it may have lost the
 updates in it, and trains again from the model."""
@@ -173,20 +203,28 @@ class PartialSums:
     """Asks the processes that hold updates for their sums, and receives these sums.
 
     Attributes:
-        moved_at: monotonic seconds when the newest part of a sum came.
+        moved_at: monotonic seconds when a part of a sum came that had not been here before.
 
     Args:
         parameters: length of the vectors.
         files: where sums are kept while they arrive.
+        stopping: waits until the run is to stop.
     """
 
     def __init__(
-        self, parameters: int, fleet: Fleet, files: UploadFiles, ask: Ask, clock: Clock
+        self,
+        parameters: int,
+        fleet: Fleet,
+        files: UploadFiles,
+        ask: Ask,
+        stopping: Callable[[], Awaitable[object]],
+        clock: Clock,
     ) -> None:
         self._parameters = parameters
         self._fleet = fleet
         self._files = files
         self._ask = ask
+        self._stopping = stopping
         self._clock = clock
         self.moved_at = 0.0
         self._newest = 0
@@ -208,17 +246,30 @@ class PartialSums:
         Returns:
             The sums that have arrived, one of each process, which the caller closes; and the
             clients whose updates are in none of them.
+
+        Raises:
+            RunStops: the run is to stop, and a sum has not arrived.
         """
         asked = self._ask_all(held, weights)
+        here: list[ArrivedSum] = []
         try:
             await self._wait([wanted.arrived for wanted in asked], patience_s, renewed)
+            here = [wanted.arrived.result() for wanted in asked if wanted.arrived.done()]
         finally:
             for wanted in asked:
-                del self._wanted[wanted.number]
-        here = [wanted.arrived.result() for wanted in asked if wanted.arrived.done()]
+                self._end(wanted, here)
         away = (wanted.clients for wanted in asked if not wanted.arrived.done())
-        missing = chain(*away, *(sum.missing for sum in here))
-        return here, set(missing)
+        return here, set(chain(*away, *(sum.missing for sum in here)))
+
+    def _end(self, wanted: WantedSum, here: Collection[ArrivedSum]) -> None:
+        wanted.over = True
+        del self._wanted[wanted.number]
+        if wanted.arriving is not None and wanted.arriving not in here:
+            wanted.arriving.close()
+
+    def revoked_only(self, clients: Iterable[str]) -> bool:
+        """Whether the credentials of all these devices have been revoked."""
+        return all(self._fleet.devices[client].revoked for client in clients)
 
     def _ask_all(self, held: Sequence[PendingUpdate], weights: Sequence[float]) -> list[WantedSum]:
         by_pack: dict[ConnectedPack | None, list[tuple[PendingUpdate, float]]] = {}
@@ -232,45 +283,58 @@ class PartialSums:
             wanted = WantedSum(self._newest, updates, of_pack)
             self._wanted[wanted.number] = wanted
             asked.append(wanted)
-            if pack is not None:
+            # Devices whose process has enrolled again without them have none.
+            if pack is None or any(self._fleet.devices[c].revoked for c in wanted.clients):
+                self._give_up(wanted)
+            else:
                 self._ask(pack, wanted, False)
         return asked
+
+    def _give_up(self, wanted: WantedSum) -> None:
+        """Wait no longer for a sum: all of its updates are missing."""
+        nothing = SumHeader(wanted.number, 0, b"", wanted.clients)
+        wanted.arrived.set_result(ArrivedSum(self._files, wanted, nothing, self._parameters))
 
     async def _wait(
         self, sums: Sequence["asyncio.Future[ArrivedSum]"], patience_s: float, renewed: bool
     ) -> None:
         waiting = asyncio.ensure_future(asyncio.wait(sums))
+        stopping = asyncio.ensure_future(self._stopping())
         began = self.moved_at = self._clock.monotonic()
         try:
             while not waiting.done():
+                if stopping.done():
+                    raise RunStops("the run is to stop, and sums have not arrived")
                 until = (self.moved_at if renewed else began) + patience_s
                 if self._clock.monotonic() >= until:
                     return
                 timer = asyncio.ensure_future(self._clock.sleep_until(until))
                 try:
-                    await asyncio.wait({waiting, timer}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(
+                        {waiting, stopping, timer}, return_when=asyncio.FIRST_COMPLETED
+                    )
                 finally:
                     timer.cancel()
         finally:
             waiting.cancel()
+            stopping.cancel()
 
     def attended(self, pack: ConnectedPack) -> None:
         """Ask a pack that came back again for the sums that it has not sent."""
         for wanted in self._wanted.values():
-            if not wanted.arrived.done() and wanted.clients[0] in pack.devices:
+            if not wanted.arrived.done() and pack.devices.keys() >= set(wanted.clients):
                 self._ask(pack, wanted, True)
 
     def revoked(self, clients: Iterable[str]) -> None:
         """Wait no longer for the sums of a process whose credentials have been revoked."""
+        gone = set(clients)
         for wanted in self._wanted.values():
-            if not wanted.arrived.done() and not set(wanted.clients).isdisjoint(clients):
-                nothing = SumHeader(wanted.number, 0, b"", wanted.clients)
-                wanted.arrived.set_result(
-                    ArrivedSum(self._files, wanted, nothing, self._parameters)
-                )
+            if not wanted.arrived.done() and not gone.isdisjoint(wanted.clients):
+                self._give_up(wanted)
 
     def begin(self, pack: ConnectedPack, header: SumHeader) -> ArrivedSum | None:
-        """Begin to receive a sum; None: it is not asked for any more.
+        """Return the sum with the bytes that have arrived; the process sends the rest. None: it is
+        not asked for any more.
 
         Raises:
             RemoteProtocolError: the sum is another process's, or its header is impossible.
@@ -282,7 +346,27 @@ class PartialSums:
             raise RemoteProtocolError(
                 f"the sum {header.number} is not that of the devices of this session"
             )
-        return ArrivedSum(self._files, wanted, header, self._parameters)
+        if wanted.arriving is None or wanted.arriving.header != header:
+            arriving = ArrivedSum(self._files, wanted, header, self._parameters)
+            self._forget(wanted)
+            wanted.arriving = arriving
+        wanted.arriving.senders += 1
+        return wanted.arriving
+
+    def expects(self, sum: ArrivedSum, sender: int) -> bool:
+        """Whether a call may go on to send a sum.
+
+        Args:
+            sender: `sum.senders` when the call began.
+        """
+        wanted = sum.wanted
+        current = wanted.arriving is sum and sum.senders == sender
+        return current and not (wanted.over or wanted.arrived.done())
+
+    def moved(self, sum: ArrivedSum) -> None:
+        """Note that a part of a sum has come. Parts that have been here before are no progress."""
+        if sum.received > sum.wanted.reached:
+            sum.wanted.reached, self.moved_at = sum.received, self._clock.monotonic()
 
     def receive(self, sum: ArrivedSum) -> bool:
         """Take a sum that has arrived completely; False: it was damaged and must be sent again.
@@ -290,19 +374,28 @@ class PartialSums:
         From here on, `collect` is responsible for closing a sum that is wanted.
 
         Raises:
-            RemoteProtocolError: the sum is impossible.
+            RemoteProtocolError: the sum is impossible, or was damaged too often.
         """
         wanted = sum.wanted
-        if wanted.arrived.done() or wanted.number not in self._wanted:
-            sum.close()
-            return True
         if sum.damaged():
-            sum.close()
+            self._forget(wanted)
+            wanted.damaged += 1
+            if wanted.damaged >= _DAMAGED:
+                raise RemoteProtocolError(
+                    f"the sum {wanted.number} came {wanted.damaged} times with another checksum "
+                    f"than its header states"
+                )
             return False
         try:
             sum.require_possible()
         except RemoteProtocolError:
-            sum.close()
+            self._forget(wanted)
             raise
         wanted.arrived.set_result(sum)
         return True
+
+    @staticmethod
+    def _forget(wanted: WantedSum) -> None:
+        if wanted.arriving is not None:
+            wanted.arriving.close()
+            wanted.arriving = None

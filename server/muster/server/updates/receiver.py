@@ -311,7 +311,8 @@ class UpdateReceiver:
         contribution = self._facts.of(update, body, self.updates.round)
         accepted = PendingUpdate(update, contribution, body, cost)
         self.updates.accepted[client] = accepted
-        self._tell(Received(update.key.round, client, update.key.attempt, update.length))
+        arrived = 0 if accepted.held else update.length
+        self._tell(Received(update.key.round, client, update.key.attempt, arrived))
         if self.updates.round.has_arrived(client):
             self._folding.arrived(accepted)
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _max, _min = np.maximum.reduce, np.minimum.reduce
 
+_LARGEST = float(np.finfo(np.float32).max)
+_ROUNDED = 1 + 1e-9
+"""By how much a squared norm may exceed what its entries allow, because it is rounded."""
+
 _DAMAGED = Reason.CHECKSUM, "the body does not match its checksum; send it again"
 
 
@@ -135,12 +139,25 @@ class HeldBody:
     """What the server knows of the body of an update that stays with its process."""
 
     def __init__(self, held: Held, format: UpdateFormat) -> None:
-        self._max_norm = format.max_norm
+        self._format = format
         self.largest, self._squared_norm = held
+
+    @property
+    def norm(self) -> float:
+        """‖Δ‖ of the update, as its process has measured it."""
+        return math.sqrt(self._squared_norm)
 
     def fault(self, update: Update) -> tuple[Reason, str] | None:
         """Return the reason for refusing the update and a sentence about it, or None."""
-        return _fault_of(self.largest, self._squared_norm, self._max_norm)
+        largest, squares = self.largest, self._squared_norm
+        if fault := _fault_of(largest, squares, self._format.max_norm):
+            return fault
+        square = min(largest, _LARGEST) ** 2
+        most = self._format.parameters * square * _ROUNDED
+        if not (largest <= _LARGEST and square <= squares * _ROUNDED and squares <= most):
+            stated = f"{largest:.6g} as its largest entry and {squares:.6g} as its squared norm"
+            return Reason.MALFORMED, f"no update has {stated}"
+        return None
 
     def squared_norm(self, parameters: int) -> float:
         """‖Δ‖² of the update, as its process has measured it."""
@@ -376,7 +393,7 @@ def _fault_of(
     largest: float, squared_norm: float, max_norm: float | None
 ) -> tuple[Reason, str] | None:
     """Return the reason for refusing an update because of its entries, or None."""
-    if not math.isfinite(largest):
+    if not (math.isfinite(largest) and math.isfinite(squared_norm)):
         return Reason.NOT_FINITE, "the update has a NaN or an infinity: its training diverged"
     if max_norm is not None and not math.sqrt(squared_norm) <= max_norm:
         norm = math.sqrt(squared_norm)

@@ -1,0 +1,64 @@
+"""The sum that a process makes of the updates that its devices hold back."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from muster.client.config import ClockSettings
+from muster.client.memory import StoredUpdate
+from muster.client.partial_sums import HeldUpdates
+from muster.client.training_runner import TrainingRunner
+from muster.common.clock import WallClock
+from muster.common.compression import Whole
+from muster.common.compression.contract import Pread
+from muster.common.exact_sum import BLOCK, ExactSum
+from muster.common.exchange import Key, Update
+from muster.common.partial_sums import encode_partial_sum
+from muster.common.tensors import Vector
+
+PARAMETERS = 4 * BLOCK
+
+
+class Stopping(Whole):
+    """A codec that stops in the middle of a vector, when the test wants it."""
+
+    reached: ClassVar[threading.Event] = threading.Event()
+    goes_on: ClassVar[threading.Event] = threading.Event()
+    stops: ClassVar[bool] = False
+
+    def read(self, pread: Pread, start: int, stop: int, parameters: int) -> Vector:
+        if Stopping.stops and start == 2 * BLOCK:
+            Stopping.reached.set()
+            Stopping.goes_on.wait()
+        return super().read(pread, start, stop, parameters)
+
+
+async def test_a_sum_that_is_begun_again_has_nothing_of_the_one_before() -> None:
+    """The connection breaks while a thread adds up; the next session asks for the same sum."""
+    vector = np.full(PARAMETERS, 1.2345e-9, np.float32)
+    update = Update(Key("a", 1, 1), 1, bytes(16), vector.nbytes, 0.0, 0.0, 0.0)
+    memory = SimpleNamespace(update_for=lambda call: StoredUpdate(update, vector.tobytes()))
+    devices: Any = {"a": SimpleNamespace(memory=memory)}
+    calls = [SimpleNamespace(key=update.key)]
+    batch: Any = SimpleNamespace(calls=calls, work=SimpleNamespace(entries=PARAMETERS))
+    held = HeldUpdates(
+        devices, Stopping(kind="none"), TrainingRunner(ClockSettings(), None, WallClock())
+    )
+    held.begin(1, PARAMETERS)
+    held.announce(memory.update_for(calls[0]), PARAMETERS)
+    Stopping.stops = True
+    first = asyncio.create_task(held.add(batch, [0.1]))
+    await asyncio.to_thread(Stopping.reached.wait)
+    first.cancel()
+    Stopping.stops = False
+    held.begin(1, PARAMETERS)
+    second = asyncio.create_task(held.add(batch, [0.1]))
+    await asyncio.sleep(0)  # it waits for the thread, which still adds to the first sum
+    Stopping.goes_on.set()
+    await second
+    right = ExactSum(PARAMETERS)
+    right.add(vector, 0.1)
+    assert held.complete()[1] == encode_partial_sum(right)
