@@ -158,7 +158,7 @@ async def test_a_message_is_not_unpacked_beyond_the_largest_message(world: MakeW
     for call in answers:
         assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "message larger than max" in await call.details()
-    assert len(answers) == 3
+    assert len(answers) == 4
     a = await w.attend("a")  # its stream was replaced by the bomb's
     for peer in (a, b):
         call = await peer.called()

@@ -293,6 +293,7 @@ async def compression_bombs(device: HostileDevice, peer: Peer, call: pb.Call) ->
     bomb, channel = bytes(BOMB_BYTES), device.channel()
     for method, metadata in (
         ("Submit", peer.metadata),
+        ("SubmitSum", peer.metadata),
         ("Enroll", ((TOKEN, device.shown),)),
         ("Attend", peer.metadata),
     ):
