@@ -75,4 +75,6 @@ def test_a_death_changes_no_answer(process: Any, round: int, fleet: SimulatedFle
     undisturbed = fleet.run(settings(1))
     killed = fleet.run(settings(1), KillAt(process, "round_opened", round))
     assert answers(killed).equals(answers(undisturbed))
+    away = [run.ledger.answers["away_steps"].sum() for run in (killed, undisturbed)]
+    assert away[0] == away[1], "a restarted server asks again, and hears the same"
     assert_same_model(killed, undisturbed)

@@ -53,7 +53,8 @@ def a_day(scenario: MakeScenario, **changes: Any) -> Scenario:
 
 def answers(done: Run) -> pd.DataFrame:
     # Devices of a pack share the model that comes with their calls.
-    rows = done.ledger.answers.drop(columns=["at", "bytes_down"])
+    # Devices of a pack do not announce how long they are away if they have a state to report.
+    rows = done.ledger.answers.drop(columns=["at", "bytes_down", "away_steps"])
     return rows.astype(object).where(rows.notna(), None)
 
 

@@ -99,8 +99,11 @@ class Answers:
     def decline_known_away(self, clients: Sequence[str], round: Round) -> None:
         """Enter answers for devices that have already said that they are offline in this round."""
         for client in clients:
-            answer = Answer(round.call(client), Decision.DECLINE, reason=Reason.OFFLINE)
             device = self._fleet.devices[client]
+            left = 0 if device.revoked else device.away_until - round.step
+            answer = Answer(
+                round.call(client), Decision.DECLINE, reason=Reason.OFFLINE, away_steps=left
+            )
             if (seen := device.foreseen.get(round.step)) is not None:
                 device.see(seen, self._clock.monotonic())
                 answer = answer._replace(state=seen.state, x=seen.x)
