@@ -96,7 +96,7 @@ def alone(rule: str, clients: int, parameters: int) -> float:
         distances = squared_distances(reads, parameters)
     cohort = Cohort(1, contributions, known, ParticipationHistory(), distances)
     weights = aggregator.weigh(cohort, {}).weights
-    if aggregator.combines:
+    if aggregator.change == "combination":
         taken = [read for read, weight in zip(reads, weights, strict=True) if weight]
         combined(taken, parameters, lambda block: aggregator.combine(block, clients))
     else:
