@@ -13,6 +13,8 @@
     + Overloaded              definite: the called program refused it for now, and says how long
   - LedgerError               the ledger in the run folder is missing, damaged or of another schema
   - Diverged                  a sum left the range in which it is exact: an outcome, not a crash
+  - RunStops                  the run is to stop while a round waits for partial sums; defined in
+                              `muster.server.updates.partial_sums`
   - RunFailed                 the run ended without its result; the message says where to look
     + LaunchFailed            a process could not be started, or died unexpectedly
       - EndedBeforeReady      a process died while it started, and can be started again; defined in
