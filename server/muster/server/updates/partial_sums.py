@@ -3,12 +3,9 @@ when a round has closed and the weights are known."""
 
 import asyncio
 import math
-import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-
-import xxhash
 
 from muster.common.clock import Clock
 from muster.common.errors import MusterError, RemoteProtocolError
@@ -17,7 +14,7 @@ from muster.common.exchange import Key, SumHeader
 from muster.common.partial_sums import ROUNDING, EncodedSum, partial_sum_lengths
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.updates.round_updates import PendingUpdate
-from muster.server.updates.uploads import HeldBody, UploadFiles
+from muster.server.updates.uploads import ArrivingBytes, HeldBody, UploadFiles
 from muster.wire import CHUNK_BYTES
 
 _DAMAGED = 5
@@ -79,7 +76,6 @@ class ArrivedSum:
 
     Attributes:
         missing: clients whose updates are not in the sum.
-        received: bytes held, in order and without gaps; where a broken upload resumes.
         senders: the number of calls that have sent parts of it. Only the newest call may go on.
 
     Raises:
@@ -107,10 +103,8 @@ class ArrivedSum:
                 f"{parameters} parameters"
             )
         self._fine = header.length == lengths[1]
-        self._files = files
-        self._file: int | None = None
-        self._hash = xxhash.xxh3_128()
-        self.received = self.senders = 0
+        self._bytes = ArrivingBytes(files, header.length)
+        self.senders = 0
 
     @property
     def key(self) -> Key:
@@ -118,9 +112,14 @@ class ArrivedSum:
         return self.wanted.updates[0].update.key
 
     @property
+    def received(self) -> int:
+        """Bytes held, in order and without gaps; where a broken upload resumes."""
+        return self._bytes.received
+
+    @property
     def complete(self) -> bool:
         """Whether all of it has arrived."""
-        return self.received == self.header.length
+        return self._bytes.complete
 
     def write(self, chunk: bytes) -> None:
         """Append a chunk.
@@ -130,24 +129,17 @@ class ArrivedSum:
                 length that the header stated.
             OSError: the disk is full. The chunk can be written again.
         """
-        end = self.received + len(chunk)
-        if not 0 < len(chunk) <= CHUNK_BYTES or end > self.header.length:
+        left = self.header.length - self.received
+        if not 0 < len(chunk) <= min(CHUNK_BYTES, left):
             raise RemoteProtocolError(
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self.header.length}; "
                 f"expected at most {CHUNK_BYTES} at a time, and not more than the header stated"
             )
-        if self._file is None:
-            self._file = self._files.take()
-        rest, at = memoryview(chunk), self.received
-        while rest:  # a disk that is almost full takes a part
-            written = os.pwrite(self._file, rest, at)
-            rest, at = rest[written:], at + written
-        self._hash.update(chunk)
-        self.received = end
+        self._bytes.append(chunk)
 
     def damaged(self) -> bool:
         """Whether a complete sum is not the one that its process has sent."""
-        return bool(self.received) and self._hash.digest() != self.header.checksum
+        return bool(self.received) and self._bytes.checksum() != self.header.checksum
 
     def require_possible(self) -> None:
         """Check that a complete sum can be one of the updates in it.
@@ -178,17 +170,11 @@ class ArrivedSum:
             sum.add_part(self._encoded().read, self.wanted.bounds(self.missing))
 
     def _encoded(self) -> EncodedSum:
-        return EncodedSum(self._pread, self._parameters, self._fine)
-
-    def _pread(self, length: int, offset: int) -> bytes:
-        assert self._file is not None
-        return os.pread(self._file, length, offset)
+        return EncodedSum(self._bytes.pread, self._parameters, self._fine)
 
     def close(self) -> None:
         """Return the file to `UploadFiles`."""
-        if self._file is not None:
-            self._files.give(self._file)
-            self._file = None
+        self._bytes.close()
 
 
 _TOLERANCE = 1e-6

@@ -175,12 +175,69 @@ class HeldBody:
         """Do nothing: there is no body."""
 
 
+class ArrivingBytes:
+    """Bytes that arrive chunk by chunk, in a file without a name.
+
+    Attributes:
+        received: bytes held, in order and without gaps; where a broken upload resumes.
+
+    Args:
+        length: the number of bytes that will arrive.
+    """
+
+    def __init__(self, files: "UploadFiles", length: int) -> None:
+        self.received = 0
+        self._files = files
+        self._file: int | None = None  # from the first chunk on, which waits for room for both
+        self._length = length
+        self._hash = xxhash.xxh3_128()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of them have arrived."""
+        return self.received == self._length
+
+    def append(self, chunk: bytes) -> None:
+        """Append a chunk.
+
+        Raises:
+            OSError: the disk is full, also for the file. The chunk can be appended again.
+        """
+        if self._file is None:
+            self._file = self._files.take()
+        rest, at = memoryview(chunk), self.received
+        while rest:  # a disk that is almost full takes a part
+            written = os.pwrite(self._file, rest, at)
+            rest, at = rest[written:], at + written
+        self._hash.update(chunk)
+        self.received += len(chunk)
+
+    def checksum(self) -> bytes:
+        """XXH3-128 of the bytes that have arrived."""
+        return self._hash.digest()
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Read bytes that have arrived, like `os.pread`."""
+        assert self._file is not None
+        return os.pread(self._file, length, offset)
+
+    def mapped(self) -> memoryview:
+        """All of the bytes, mapped from their file until it is closed."""
+        assert self._file is not None
+        return memoryview(mmap.mmap(self._file, self._length, access=mmap.ACCESS_READ))
+
+    def close(self) -> None:
+        """Return the file to `UploadFiles`."""
+        if self._file is not None:
+            self._files.give(self._file)
+            self._file = None
+
+
 class Upload:
     """The body of a large update while its chunks arrive.
 
     Attributes:
         update: the update as its newest header states it.
-        received: bytes held, in order and without gaps; where a broken upload resumes.
         asked_at: UNIX seconds when the device began to wait for its turn to send the next part;
             None while it sends.
         transfers: the transfers in which it has arrived so far.
@@ -201,13 +258,16 @@ class Upload:
         self.model_bytes = 0
         self.verdict: Receipt | None = None
         self._slot_attempt = 0
-        self._files = files
         self._format = format
-        self._file: int | None = None  # from the first chunk on, which waits for room for both
         self._length = update.length
-        self._hash = xxhash.xxh3_128()
+        self._bytes = ArrivingBytes(files, update.length)
         self._check = BodyCheck(format)
-        self.received = self.senders = 0
+        self.senders = 0
+
+    @property
+    def received(self) -> int:
+        """Bytes held, in order and without gaps; where a broken upload resumes."""
+        return self._bytes.received
 
     def ask(self, update: Update, at: float) -> None:
         """Record that the device waits for its turn to send the next part.
@@ -244,15 +304,8 @@ class Upload:
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}: the header "
                 f"stated fewer"
             )
-        if self._file is None:
-            self._file = self._files.take()
-        rest, at = memoryview(chunk), self.received
-        while rest:  # a disk that is almost full takes a part
-            written = os.pwrite(self._file, rest, at)
-            rest, at = rest[written:], at + written
-        self._hash.update(chunk)
+        self._bytes.append(chunk)
         self._check.add(chunk)
-        self.received = end
 
     @property
     def arrived(self) -> int:
@@ -267,7 +320,7 @@ class Upload:
     @property
     def complete(self) -> bool:
         """Whether the whole body has arrived."""
-        return self.received == self._length
+        return self._bytes.complete
 
     @property
     def largest(self) -> float:
@@ -276,12 +329,12 @@ class Upload:
 
     def fault(self, update: Update) -> tuple[Reason, str] | None:
         """Return the reason for refusing the complete body and a sentence about it, or None."""
-        if self._hash.digest() != update.checksum:
+        if self._bytes.checksum() != update.checksum:
             return _DAMAGED
-        return self._check.fault(self._pread)
+        return self._check.fault(self._bytes.pread)
 
     def read(self, start: int, stop: int) -> Vector:
-        return self._format.read(self._pread, start, stop)
+        return self._format.read(self._bytes.pread, start, stop)
 
     def squared_norm(self, parameters: int) -> float:
         """‖Δ‖² of a complete update, as one of the whole model with that many parameters."""
@@ -289,19 +342,11 @@ class Upload:
 
     def encoded(self) -> memoryview:
         """The complete body as it arrived, mapped from its file until it is closed."""
-        assert self._file is not None
-        mapped = mmap.mmap(self._file, self._length, access=mmap.ACCESS_READ)
-        return memoryview(mapped)
-
-    def _pread(self, length: int, offset: int) -> bytes:
-        assert self._file is not None
-        return os.pread(self._file, length, offset)
+        return self._bytes.mapped()
 
     def close(self) -> None:
         """Return the file to `UploadFiles`."""
-        if self._file is not None:
-            self._files.give(self._file)
-            self._file = None
+        self._bytes.close()
 
 
 ReceivedBody = InlineBody | HeldBody | Upload
