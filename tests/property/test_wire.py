@@ -125,7 +125,7 @@ SUMMING = st.builds(
     lambda weighed, number, begins, ends: ToDevice(
         receipts=[],
         calls=[call for call, _ in weighed],
-        sum=SumRequest(number, tuple(weight for _, weight in weighed), begins, ends),
+        sum_request=SumRequest(number, tuple(weight for _, weight in weighed), begins, ends),
     ),
     st.lists(st.tuples(CALLS, WEIGHTS), max_size=3),
     LARGE,

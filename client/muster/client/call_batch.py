@@ -15,10 +15,10 @@ class CallBatch:
     Attributes:
         model: body of what the devices download, which is the same for all of the calls; None until
             it is here. It comes with the calls, or is fetched once for all of them.
-        sum: the calls ask for the sum of held updates; None: they ask for answers.
+        sum_request: the calls ask for the sum of held updates; None: they ask for answers.
     """
 
-    __slots__ = ("attendance", "calls", "link", "model", "sum", "work")
+    __slots__ = ("attendance", "calls", "link", "model", "sum_request", "work")
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class CallBatch:
         link: ServerLink,
         work: TrainingConfig,
     ) -> None:
-        self.calls, self.model, self.sum = message.calls, message.model, message.sum
+        self.calls, self.model, self.sum_request = message.calls, message.model, message.sum_request
         self.attendance = attendance
         self.link = link
         self.work = work

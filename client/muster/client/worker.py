@@ -88,8 +88,8 @@ class Worker:
         """Answer calls, with the stored updates for them or with newly trained ones, or send the
         sum of these updates."""
         began = self._clock.monotonic()
-        if batch.sum is not None:
-            await self._add_up(batch, batch.sum)
+        if batch.sum_request is not None:
+            await self._add_up(batch, batch.sum_request)
         elif batch.work.inline or self._held is not None:
             await self._handle_inline(batch)
         else:

@@ -360,7 +360,8 @@ class ToDevice:
         goodbye: status of the run, which is over; this is the last message.
         scenario_s: scenario seconds now, if the clock is wall or scaled and scenario time has
             begun.
-        sum: the calls ask for the sum of held updates, not for answers; None: they ask for answers.
+        sum_request: the calls ask for the sum of held updates, not for answers; None: they ask for
+            answers.
     """
 
     receipts: Sequence[Receipt] = ()
@@ -369,4 +370,4 @@ class ToDevice:
     calls: Sequence[Call] = ()
     goodbye: str | None = None
     scenario_s: float | None = None
-    sum: SumRequest | None = None
+    sum_request: SumRequest | None = None

@@ -48,7 +48,7 @@ class TargetGroup(NamedTuple):
         battery: whether its devices have a battery.
         speed: whether their training has a modelled speed.
         packed: whether several devices share a process.
-        holds: whether the process sends sums in place of updates.
+        partial_sums: whether the process sends sums in place of updates.
         gateway: whether they reach the server through a gateway.
         rates: whether their own links have rates.
     """
@@ -57,7 +57,7 @@ class TargetGroup(NamedTuple):
     battery: bool
     speed: bool
     packed: bool
-    holds: bool
+    partial_sums: bool
     gateway: bool
     rates: bool
 

@@ -154,8 +154,8 @@ def encode_to_device(message: ToDevice) -> bytes:
         out.goodbye.status = message.goodbye
     if message.scenario_s is not None:
         out.scenario_s = message.scenario_s
-    if message.sum is not None:
-        out.sum.number, weights, out.sum.begins, out.sum.ends = message.sum
+    if message.sum_request is not None:
+        out.sum.number, weights, out.sum.begins, out.sum.ends = message.sum_request
         out.sum.weights.extend(weights)
     alone: bytes = out.SerializeToString()
     return alone if message.model is None else with_bodies(alone, [message.model])
@@ -188,7 +188,7 @@ def decode_to_device(data: bytes) -> ToDevice:
         scenario_s=(
             _finite(message.scenario_s, "scenario_s") if message.HasField("scenario_s") else None
         ),
-        sum=_decode_request(message) if message.HasField("sum") else None,
+        sum_request=_decode_request(message) if message.HasField("sum") else None,
     )
 
 

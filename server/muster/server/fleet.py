@@ -181,7 +181,7 @@ class ConnectedPack:
             part = slice(start, start + items)
             first, last = start == 0, start == starts[-1]
             request = SumRequest(number, weights[part], first, last)
-            self.outbox.put_nowait(ToDevice(model=model, calls=calls[part], sum=request))
+            self.outbox.put_nowait(ToDevice(model=model, calls=calls[part], sum_request=request))
         return 0 if model is None else len(model) * len(starts)
 
 

@@ -115,7 +115,7 @@ class DamagedUpdate(UpdateFault):
 
     def refusals(self, conditions: FaultConditions) -> Iterator[str]:
         for group in conditions.groups:
-            if group.holds:
+            if group.partial_sums:
                 yield (
                     f"{self.kind} damages updates on their way, but those of group {group.name!r} "
                     f"stay in their process; expected partial_sums = false"

@@ -164,7 +164,7 @@ def target_group(group: Group) -> TargetGroup:
         battery=group.device.battery is not None,
         speed=group.device.examples_per_s is not None,
         packed=group.devices_per_process > 1,
-        holds=group.partial_sums,
+        partial_sums=group.partial_sums,
         gateway=group.gateway,
         rates=group.link.up is not None or group.link.down is not None,
     )
