@@ -19,8 +19,8 @@ class HeldUpdates:
     """The updates that the devices of a pack hold back, and the sum of them that the server asks
     for.
 
-    A device keeps its update in its memory until the round after the next, so nothing else is kept
-    here but what was measured of the newest updates.
+    A device keeps its newest update in its memory, so nothing is kept here but what was measured of
+    it.
 
     Args:
         codec: with which the devices compress their updates. A sum has what the server would have
