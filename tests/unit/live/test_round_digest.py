@@ -45,12 +45,13 @@ def test_a_digest_counts_calls_reasons_and_weights() -> None:
         DeviceUpdate(1, "b-0000", 4, 1.0, "folded", None, None),
     ]
     group_of = {client: client[0] for client in ("a-0000", "a-0001", "a-0002", "b-0000", "b-0001")}
-    found = digest_of(1, 0.0, answers, updates, {}, {}, group_of).groups
+    found = digest_of(1, 0.0, answers, updates, {}, {}, group_of, lockstep=True).groups
     a, b = found["a"], found["b"]
-    assert (a.called, a.accepted, a.folded, a.modelled_s) == (3, 2, 1, 5.0)
+    assert (a.called, a.accepted, a.folded) == (3, 2, 1)
     assert (a.reasons, a.uncounted) == ({"battery": 1}, {"drop-out": 1})
     assert (b.called, b.reasons, b.staleness) == (1, {"absent": 1}, {4: 1})
     assert (a.weight_share, b.weight_share) == (0.75, 0.25)
+    assert (a.slowest, b.slowest) == (SlowestDevice("a-0002", 5.0), SlowestDevice("b-0000", 1.0))
 
 
 def test_shares_of_the_weight_are_means_over_rounds_that_counted_updates() -> None:

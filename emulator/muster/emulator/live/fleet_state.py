@@ -315,6 +315,7 @@ class FleetState:
                     rows.waits.get(facts.round, {}),
                     self._arrivals.get(facts.round, {}),
                     self.group_of,
+                    self.setup.lockstep,
                 )
             )
             self._closed = {}

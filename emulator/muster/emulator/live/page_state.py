@@ -9,15 +9,14 @@ from dataclasses import asdict
 from typing import Any
 
 from muster.emulator.faults.catalogue import INJECTED
+from muster.emulator.live.finding import finding
 from muster.emulator.live.fleet_state import (
-    ARRIVED,
     FREQUENT,
-    UNCOUNTED,
     DeviceFacts,
     FleetState,
     LinkTraffic,
 )
-from muster.emulator.live.round_digest import GroupDigest, hold_ups, sum_of
+from muster.emulator.live.round_digest import GroupDigest, sum_of
 from muster.emulator.results.summary import clean
 from muster.emulator.runs.progress import stage_of
 from muster.emulator.runs.run_progress import FaultProgress
@@ -39,7 +38,7 @@ def sections(state: FleetState, states: str, run_state: str) -> dict[str, Any]:
         "setup": _setup(state),
         "run": _run(state, run_state),
         "groups": _groups(state, states),
-        "holds": [asdict(each) for each in hold_ups(state.digests)],
+        "finding": asdict(finding(state, run_state)),
         "links": {group: _link(link) for group, link in state.traffic.items()},
         "faults": _faults(state.progress.faults.values()),
     }
@@ -88,7 +87,7 @@ def _setup(state: FleetState) -> dict[str, Any]:
     return {
         "name": clean(setup.name),
         "folder": clean(setup.folder),
-        "clock": setup.clock,
+        "lockstep": setup.lockstep,
         "carries": setup.carries,
         "deadline_s": setup.deadline_s,
         "has_traffic": setup.has_traffic,
@@ -100,19 +99,7 @@ def _setup(state: FleetState) -> dict[str, Any]:
 
 
 def _run(state: FleetState, run_state: str) -> dict[str, Any]:
-    progress, open = state.progress, state.open
-    open_round = None
-    if open is not None and progress.status is None:
-        said = list(open.states.values())
-        open_round = {
-            "number": open.number,
-            "called": open.called,
-            "at": open.at,
-            "arrived": said.count(ARRIVED),
-            "working": state.working_by_group().total(),
-            "declined": open.declined,
-            "gave_up": said.count(UNCOUNTED),
-        }
+    progress = state.progress
     return {
         "state": run_state,
         "detail": progress.detail,
@@ -138,13 +125,12 @@ def _run(state: FleetState, run_state: str) -> dict[str, Any]:
         "bytes_up": progress.bytes_up + progress.arriving,
         "bytes_down": progress.bytes_down,
         "seconds": progress.seconds,
-        "open": open_round,
         "looked_at": len(state.digests),
     }
 
 
 def _groups(state: FleetState, states: str) -> list[dict[str, Any]]:
-    total, working = sum_of(list(state.digests)), state.working_by_group()
+    total = sum_of(list(state.digests))
     found = []
     for group in state.setup.groups:
         digest = total.get(group.name, GroupDigest())
@@ -154,7 +140,6 @@ def _groups(state: FleetState, states: str) -> list[dict[str, Any]]:
             {
                 "name": group.name,
                 "states": {state: of_group.count(state) for state in sorted(set(of_group))},
-                "working": working[group.name],
                 "called": digest.called,
                 "accepted": digest.accepted,
                 "folded": digest.folded,
@@ -163,7 +148,6 @@ def _groups(state: FleetState, states: str) -> list[dict[str, Any]]:
                 "weight_share": digest.weight_share,
                 "device_share": group.count / len(state.setup.clients),
                 "staleness": {str(each): n for each, n in sorted(digest.staleness.items())},
-                "modelled_s": digest.modelled_s,
                 "slowest": asdict(digest.slowest) if digest.slowest else None,
                 "loss": evaluation.loss if evaluation else None,
                 "accuracy": evaluation.accuracy if evaluation else None,

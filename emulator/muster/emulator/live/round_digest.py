@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+_WORKED = ("accept", "abort")
+"""Decisions of devices that worked on a call."""
+
 
 class DeviceAnswer(NamedTuple):
     """A row of the ledger's table `answers`; `state` is JSON."""
@@ -44,20 +47,21 @@ class DeviceUpdate(NamedTuple):
 
 @dataclass(slots=True)
 class SlowestDevice:
-    """The device of a group whose update arrived last in a round.
+    """The device of a group for which a round waits longest. All values are of this device.
 
     Attributes:
-        after_s: wall seconds from the opening of the round until its update had arrived.
-        train_s, transfer_s: the parts of them in which it trained, and in which the model and the
-            update travelled.
-        wait_s: the part in which a transfer waited for its turn.
+        after_s: in lockstep, the modelled seconds of its work; on the other clocks, wall seconds
+            from the opening of the round until its update had arrived.
+        train_s, transfer_s: the parts of the wall seconds in which it trained, and in which the
+            model and the update travelled; 0 in lockstep.
+        wait_s: the part in which a transfer waited for its turn; 0 in lockstep.
     """
 
     client: str
     after_s: float
-    train_s: float
-    transfer_s: float
-    wait_s: float
+    train_s: float = 0.0
+    transfer_s: float = 0.0
+    wait_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -69,8 +73,8 @@ class GroupDigest:
         uncounted: updates that do not count, also those that devices gave up, by the reason.
         weight_share: of the weight of all updates that counted.
         staleness: the number of updates that counted, by staleness.
-        modelled_s: the longest modelled duration of an accepted call; None without a model.
-        slowest: None if no update of the group arrived.
+        slowest: None if no device of the group worked in lockstep, or no update of it arrived on
+            the other clocks.
     """
 
     called: int = 0
@@ -80,7 +84,6 @@ class GroupDigest:
     uncounted: Counter[str] = field(default_factory=Counter)
     weight_share: float = 0.0
     staleness: Counter[int] = field(default_factory=Counter)
-    modelled_s: float | None = None
     slowest: SlowestDevice | None = None
 
 
@@ -95,11 +98,12 @@ class RoundDigest:
 def digest_of(
     round: int,
     opened_at: float,
-    answers: Iterable[DeviceAnswer],
+    answers: Sequence[DeviceAnswer],
     updates: Sequence[DeviceUpdate],
     waits: Mapping[str, float],
     last_arrivals: Mapping[str, Arrival],
     group_of: Mapping[str, str],
+    lockstep: bool,
 ) -> RoundDigest:
     """Add up the rows of a round.
 
@@ -109,6 +113,7 @@ def digest_of(
         last_arrivals: the last update that arrived from each group in this round.
         waits: seconds for which the transfers of a device waited for their turn in this round.
         group_of: the group of every device; rows of other devices are left out.
+        lockstep: whether the durations of devices are those that they model.
     """
     groups: dict[str, GroupDigest] = {}
     for answer in answers:
@@ -124,24 +129,55 @@ def digest_of(
                 found.weight_share += (update.weight or 0.0) / total if total > 0 else 0.0
             else:
                 found.uncounted[update.reason or update.outcome] += 1
-    of_client = {update.client: update for update in updates}
-    for group, (client, at) in last_arrivals.items():
-        if (last := of_client.get(client)) is not None:
-            wait_s = waits.get(client, 0.0)
-            moved_s = max((last.transfer_s or 0.0) - wait_s, 0.0)
-            groups[group].slowest = SlowestDevice(
-                client, at - opened_at, last.train_s or 0.0, moved_s, wait_s
-            )
+    slowest = (
+        _longest_work(answers, group_of)
+        if lockstep
+        else _last_arrivals(last_arrivals, opened_at, updates, waits)
+    )
+    for group, device in slowest.items():
+        groups[group].slowest = device
     return RoundDigest(round, groups)
 
 
 def _answer(group: GroupDigest, answer: DeviceAnswer) -> None:
     group.called += answer.decision != "absent"
-    group.accepted += answer.decision in ("accept", "abort")
-    if answer.decision not in ("accept", "abort"):  # what was given up has a row of its own
+    group.accepted += answer.decision in _WORKED
+    if answer.decision not in _WORKED:  # what was given up has a row of its own
         group.reasons[answer.reason or answer.decision] += 1
-    if answer.modelled_s is not None and math.isfinite(answer.modelled_s):
-        group.modelled_s = max(group.modelled_s or 0.0, answer.modelled_s)
+
+
+def _longest_work(
+    answers: Iterable[DeviceAnswer], group_of: Mapping[str, str]
+) -> dict[str, SlowestDevice]:
+    """The device of each group with the longest modelled work."""
+    found: dict[str, SlowestDevice] = {}
+    for answer in answers:
+        seconds, group = answer.modelled_s, group_of.get(answer.client)
+        worked = answer.decision in _WORKED and seconds is not None and math.isfinite(seconds)
+        if group is None or seconds is None or not worked:
+            continue
+        if group not in found or seconds > found[group].after_s:
+            found[group] = SlowestDevice(answer.client, seconds)
+    return found
+
+
+def _last_arrivals(
+    arrivals: Mapping[str, Arrival],
+    opened_at: float,
+    updates: Iterable[DeviceUpdate],
+    waits: Mapping[str, float],
+) -> dict[str, SlowestDevice]:
+    """The device of each group whose update arrived last."""
+    of_client = {each.client: each for each in updates if each.outcome != "duplicate"}
+    found: dict[str, SlowestDevice] = {}
+    for group, (client, at) in arrivals.items():
+        if (last := of_client.get(client)) is not None:
+            wait_s = waits.get(client, 0.0)
+            moved_s = max((last.transfer_s or 0.0) - wait_s, 0.0)
+            found[group] = SlowestDevice(
+                client, at - opened_at, last.train_s or 0.0, moved_s, wait_s
+            )
+    return found
 
 
 @dataclass(frozen=True)
@@ -149,9 +185,10 @@ class HoldUp:
     """The group for which the rounds wait.
 
     Attributes:
-        last: in how many rounds its last update arrived after those of all other groups.
+        last: in how many rounds its slowest device was slower than those of all other groups.
         of: the number of rounds that were looked at.
-        lead_s: for how long the others waited for it then: the median, in wall seconds.
+        lead_s: for how long the others waited for it then: the median, in seconds as
+            `SlowestDevice.after_s`.
         after_s, train_s, transfer_s, wait_s: medians of its slowest devices, as `SlowestDevice`.
     """
 
@@ -197,11 +234,10 @@ def hold_ups(digests: Iterable[RoundDigest]) -> list[HoldUp]:
 def sum_of(digests: Sequence[RoundDigest]) -> dict[str, GroupDigest]:
     """The groups of several rounds, added up.
 
-    `weight_share` is the mean over the rounds in which any update counted, `modelled_s` the median,
-    and `slowest` that of the newest round in which an update of the group arrived.
+    `weight_share` is the mean over the rounds in which any update counted, and `slowest` that of
+    the newest round that has one.
     """
     total: dict[str, GroupDigest] = {}
-    modelled: dict[str, list[float]] = {}
     counted = 0
     for digest in digests:
         counted += any(group.folded for group in digest.groups.values())
@@ -215,9 +251,6 @@ def sum_of(digests: Sequence[RoundDigest]) -> dict[str, GroupDigest]:
             into.staleness += group.staleness
             into.weight_share += group.weight_share
             into.slowest = group.slowest or into.slowest
-            if group.modelled_s is not None:
-                modelled.setdefault(name, []).append(group.modelled_s)
-    for name, group in total.items():
+    for group in total.values():
         group.weight_share /= max(counted, 1)
-        group.modelled_s = median(modelled[name]) if name in modelled else None
     return total

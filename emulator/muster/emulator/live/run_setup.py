@@ -49,6 +49,11 @@ class RunSetup:
     has_supervisor: bool = True
     has_traffic: bool = False
 
+    @property
+    def lockstep(self) -> bool:
+        """Whether the durations of devices are modelled, and not measured on a clock."""
+        return self.clock not in ("wall", "scaled")
+
 
 def run_setup(folder: Path) -> RunSetup:
     """Read the resolved scenario of a run folder.

@@ -36,7 +36,7 @@ function start() {
   $("page").hidden = false;
   document.title = `${setup.name} – muster`;
   startFleet(setup, abilities.openDevice);
-  startGroups();
+  startGroups(setup);
   startJournal(() => drawJournal(model));
   addEventListener("resize", resizeCharts);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { restyle(); drawFleet(model); });
@@ -71,7 +71,7 @@ function drawHeader() {
     ["accuracy", percent(run.accuracy), ""],
     [run.state === "running" ? "devices connected" : "devices", number(run.state === "running" ? run.present : run.population), run.state === "running" ? `of ${number(run.population)}` : ""],
     ["updates, newest round", number(run.folded), run.called ? `of ${number(run.called)}` : ""],
-    [setup.clock === "rounds" ? "scenario time (modelled)" : "scenario time", seconds(run.scenario_s), ""],
+    [setup.lockstep ? "scenario time (modelled)" : "scenario time", seconds(run.scenario_s), ""],
     ["time in rounds", seconds(run.seconds), ""],
     ["up", bytes(run.bytes_up), ""],
     ["down", bytes(run.bytes_down), ""],
