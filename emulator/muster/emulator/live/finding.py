@@ -27,7 +27,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Headline:
     """The sentences of the page's upper part.
 
     Attributes:
@@ -39,7 +39,7 @@ class Finding:
     holding: bool
 
 
-def finding(state: FleetState, run_state: str) -> Finding:
+def finding(state: FleetState, run_state: str) -> Headline:
     """What holds the rounds of a run up, and for whom its open round waits.
 
     Args:
@@ -52,7 +52,7 @@ def finding(state: FleetState, run_state: str) -> Finding:
     if acting:
         sentences.insert(0, _acting(state, acting))
     text, *more = filter(None, sentences)
-    return Finding(text, " ".join(more), holding or bool(acting))
+    return Headline(text, " ".join(more), holding or bool(acting))
 
 
 def _struck(state: FleetState, acting: list[FaultProgress]) -> set[str]:
