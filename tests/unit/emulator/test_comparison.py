@@ -12,10 +12,16 @@ from matplotlib.figure import Figure
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.comparison.columns import ENDS, TARGETS, cell
 from muster.emulator.experiments.comparison.figure import draw
-from muster.emulator.experiments.comparison.outcome import MEASURES, differences_of, means_of
+from muster.emulator.experiments.comparison.outcome import (
+    MEASURES,
+    differences_of,
+    means_of,
+    read_runs,
+)
 from muster.emulator.experiments.comparison.plan import ComparisonPlan, make_plan
 from muster.emulator.experiments.comparison.variants import folder_names, labels_of, parse_vary
 from muster.emulator.results.intervals import interval
+from muster.emulator.results.summary import write_summary
 from muster.server.rounds.selection import UniformSelection
 
 PLAIN = """
@@ -225,6 +231,21 @@ def test_a_comparison_of_which_nothing_ended_has_empty_estimates() -> None:
     assert differences_of(runs)["n"].tolist() == [0]
 
 
+def test_variants_are_compared_by_scenario_time_and_not_by_seconds_of_this_machine(
+    scenario: Path, tmp_path: Path
+) -> None:
+    plan = make_plan(scenario, {"server.rounds": [2, 3]})
+    for planned, seconds, scenario_s in zip(plan.runs, (9.0, 4.0), (120.0, 180.0), strict=True):
+        target = {"reached": True, "rounds": 1, "scenario_s": scenario_s / 2, "seconds": seconds}
+        summary = {"status": "completed", "seconds": seconds, "scenario_s": scenario_s}
+        (tmp_path / planned.folder).mkdir()
+        write_summary(tmp_path / planned.folder, summary | {"target": target})
+    found = differences_of(read_runs(tmp_path, plan, {})).set_index("measure")["mean"]
+    assert found["scenario_s"] == 60.0
+    assert found["scenario_s_to_target"] == 30.0
+    assert not [measure for measure in found.index if measure.startswith("seconds")]
+
+
 # --- what is shown -------------------------------------------------------------------------------
 
 
@@ -241,7 +262,7 @@ def test_cells_have_units_and_the_same_places_on_both_sides() -> None:
     assert shown("loss", 0.18943, 0.002) == "0.1894 ± 0.0020"
     assert shown("loss", 0.0, math.nan) == "0.0000 ± –"
     assert shown("bytes", 3 * 2**20, 2**19) == "3.0 ± 0.5 MiB"
-    assert shown("seconds", 6.217, 0.5) == "6.22 ± 0.50 s"
+    assert shown("scenario_s", 6.217, 0.5) == "6.22 ± 0.50 s"
     assert shown("rounds_to_target", 12.0, 2.0, n=2) == "12.0 ± 2.0 (2 of 3)"
     assert shown("rounds_to_target", math.nan, math.nan, n=0) == "– (0 of 3)"
 

@@ -219,6 +219,38 @@ def test_the_end_of_a_run_is_told_in_plain_lines_with_the_files_that_exist(run: 
     ]
 
 
+def test_a_run_in_lockstep_tells_scenario_time_and_labels_the_seconds_of_this_machine(
+    run: RunFolder,
+) -> None:
+    run.scenario('[clock]\nkind = "rounds"\n[server.target]\naccuracy = 0.5')
+    run.clients("a")
+    run.evaluate(2.0, 0.1)
+    for opens_s, next_s, accuracy in ((0.0, 90.0, 0.2), (90.0, 150.0, 0.5), (150.0, 210.0, 0.6)):
+        run.round({"a": "folded"}, times=(opens_s, next_s))
+        run.evaluate(1.0, accuracy)
+    summary = summary_of(run)
+    assert (summary["scenario_s"], summary["target"]["scenario_s"]) == (210.0, 150.0)
+    told = [line.split() for line in describe(summary, run.path).splitlines()]
+    assert ["rounds", *"3 in 3 min 30 s of scenario time (6 s on this machine)".split()] in told
+    reached = "reached in round 2, after 2 min 30 s of scenario time and 3.9 KiB"
+    assert ["target", *f"accuracy 50.0 % {reached}".split()] in told
+
+
+def test_scenario_time_runs_as_fast_as_the_scaled_clock(run: RunFolder) -> None:
+    run.scenario('[clock]\nkind = "scaled"\nscale = 60.0')
+    learn(run)
+    summary = summary_of(run)
+    assert (summary["seconds"], summary["scenario_s"]) == (6.0, 360.0)
+
+
+def test_a_ledger_without_the_openings_of_rounds_has_no_scenario_time(run: RunFolder) -> None:
+    run.scenario('[clock]\nkind = "rounds"')
+    learn(run)
+    summary = summary_of(run)
+    assert summary["scenario_s"] is None
+    assert "6 s" in describe(summary, run.path)
+
+
 def test_quantities_are_written_for_people() -> None:
     assert [bytes_text(n) for n in (0, 1023, 1536, 5 * 2**30, 2**51)] == [
         "0 B", "1023 B", "1.5 KiB", "5.0 GiB", "2048.0 TiB",

@@ -24,6 +24,7 @@ import numpy as np
 import orjson
 import pandas as pd
 
+from muster.common.clock_kinds import is_lockstep
 from muster.common.config import parse_toml
 from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.results.calls import OUTCOMES, calls_of
@@ -253,7 +254,7 @@ class Account:
         """`rounds` with `bytes_wasted`: bytes that went up in updates that were not folded."""
         sent = self.contributions
         # In lockstep an update travels in the round of its call, also if it counts in a later one.
-        lockstep = self.scenario.get("clock", {}).get("kind") == "rounds"
+        lockstep = is_lockstep(self.scenario.get("clock", {}).get("kind"))
         travelled = "call_round" if lockstep else "round"
         folded = sent[sent["outcome"] == "folded"].groupby(travelled)["bytes_up"].sum()
         useful = self.rounds["round"].map(folded).fillna(0).astype("int64")

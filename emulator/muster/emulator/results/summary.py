@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from muster.common.clock_kinds import is_lockstep
 from muster.common.files import write_atomic
 from muster.emulator.expectations.judging import judge_run, judgement_text
 from muster.emulator.results.faults import faults_of, vacuous
 from muster.emulator.results.parts import finite, parts_of
 from muster.emulator.results.privacy import privacy_of, privacy_text
+from muster.emulator.results.scenario_time import clock_of, time_after
 
 if TYPE_CHECKING:
     from muster.emulator.results.account import Account
@@ -65,6 +67,7 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "rounds": len(totals),
         "empty_rounds": int((totals["outcome"] == "empty").sum()),
         "counts": "versions" if account.counts_versions else "rounds",
+        "clock": clock_of(account).get("kind"),
         "final": _final(account),
         "population": account.run.population,
         "enrolled": account.enrolled,
@@ -75,6 +78,7 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "bytes_down": bytes_down,
         "bytes_saved": int(sent["bytes_saved"].sum()),
         "seconds": float(totals["seconds"].sum()),
+        "scenario_s": time_after(account, len(totals)),
         "model_sha256": None,
         "fingerprint": _fingerprint(account),
     }
@@ -165,7 +169,7 @@ def metrics_of(text: str) -> dict[str, Any]:
 
 
 def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
-    """The first evaluation that reaches every target value, with its rounds, seconds and bytes."""
+    """The first evaluation that reaches every target value, with its rounds, times and bytes."""
     good = account.evaluations
     if "accuracy" in wanted:
         good = good[good["accuracy"] >= wanted["accuracy"]]
@@ -173,13 +177,15 @@ def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
         good = good[good["loss"] <= wanted["loss"]]
     asked = {key: wanted[key] for key in ("accuracy", "loss") if key in wanted}
     if good.empty:
-        return {**asked, "reached": False, "rounds": None, "seconds": None, "bytes": None}
+        costs = dict.fromkeys(("rounds", "scenario_s", "seconds", "bytes"))
+        return {**asked, "reached": False, **costs}
     reached = int(good["round"].iloc[0])
     needed = account.round_totals[account.round_totals["round"] <= reached]
     return {
         **asked,
         "reached": True,
         "rounds": reached,
+        "scenario_s": time_after(account, reached),
         "seconds": float(needed["seconds"].sum()),
         "bytes": int(needed["bytes_up"].sum() + needed["bytes_down"].sum()),
     }
@@ -221,7 +227,7 @@ def _status_text(summary: Mapping[str, Any]) -> str:
 
 def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     final, empty = summary["final"], summary["empty_rounds"]
-    seconds = seconds_text(summary["seconds"])
+    seconds = time_text(summary)
     if summary.get("counts") == "versions":  # a summary of an earlier muster has no such key
         barren = "1 round" if empty == 1 else f"{empty} rounds"
         more = f", and {barren} without a version" if empty else ""
@@ -236,7 +242,7 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     if "privacy" in summary:
         facts["privacy"] = privacy_text(summary["privacy"])
     if "target" in summary:
-        facts["target"] = target_text(summary["target"])
+        facts["target"] = target_text(summary)
     return facts | _fault_facts(summary)
 
 
@@ -279,15 +285,34 @@ def _traffic_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def target_text(target: Mapping[str, Any]) -> str:
-    """For example "accuracy 90.0 % reached in round 12, after 3.1 s and 4.0 MiB"."""
+def time_text(summary: Mapping[str, Any]) -> str:
+    """The time of all rounds: in lockstep for example "30 min 00 s of scenario time (10.5 s on this
+    machine)"; on the other clocks the measured time."""
+    measured = seconds_text(summary["seconds"])
+    if (modelled := _modelled(summary, summary.get("scenario_s"))) is None:
+        return measured
+    return f"{modelled} ({measured} on this machine)"
+
+
+def _modelled(summary: Mapping[str, Any], seconds: float | None) -> str | None:
+    """A time of a run in lockstep; None if the run was not, or if its time is not known."""
+    if seconds is None or not is_lockstep(summary.get("clock")):
+        return None
+    return f"{seconds_text(seconds)} of scenario time"
+
+
+def target_text(summary: Mapping[str, Any]) -> str:
+    """For example "accuracy 90.0 % reached in round 12, after 12 min 00 s of scenario time and 4.0
+    MiB"."""
+    target = summary["target"]
     goals = {"accuracy": percent_text, "loss": number_text}
     asked = " and ".join(
         f"{key} {text(target[key])}" for key, text in goals.items() if key in target
     )
     if not target["reached"]:
         return f"{asked} not reached"
-    spent = f"{seconds_text(target['seconds'])} and {bytes_text(target['bytes'])}"
+    took = _modelled(summary, target.get("scenario_s")) or seconds_text(target["seconds"])
+    spent = f"{took} and {bytes_text(target['bytes'])}"
     return f"{asked} reached in round {target['rounds']}, after {spent}"
 
 

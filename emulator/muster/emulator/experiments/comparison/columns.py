@@ -67,10 +67,10 @@ ENDS: Mapping[str, Column] = {
     "loss": Column("loss", places=_significant),
     "participation_rate": Column("participation", _percent, difference="points"),
     "bytes": Column("traffic", _bytes),
-    "seconds": Column("time in rounds", _seconds, _seconds_places),
+    "scenario_s": Column("scenario time", _seconds, _seconds_places),
 }
 TARGETS: Mapping[str, Column] = {
     "rounds_to_target": Column("rounds"),
-    "seconds_to_target": Column("time in rounds", _seconds, _seconds_places),
+    "scenario_s_to_target": Column("scenario time", _seconds, _seconds_places),
     "bytes_to_target": Column("traffic", _bytes),
 }

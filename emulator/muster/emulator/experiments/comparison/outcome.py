@@ -15,6 +15,7 @@ from muster.emulator.experiments.comparison.variants import value_text
 from muster.emulator.experiments.run_set import ENDED
 from muster.emulator.results.account import Account
 from muster.emulator.results.intervals import Interval, interval
+from muster.emulator.results.scenario_time import round_durations
 from muster.emulator.results.summary import read_summary
 
 NOT_RUN = "not run"
@@ -24,12 +25,13 @@ MEASURES = (
     "loss",
     "participation_rate",
     "bytes",
-    "seconds",
+    "scenario_s",
     "rounds_to_target",
-    "seconds_to_target",
+    "scenario_s_to_target",
     "bytes_to_target",
 )
-"""Columns of `runs` that are averaged if any run has them."""
+"""Columns of `runs` that are averaged and compared if any run has them. Wall seconds are not among
+them, because in lockstep they say how busy this machine was."""
 
 
 def read_runs(folder: Path, plan: ComparisonPlan, failures: Mapping[str, str]) -> pd.DataFrame:
@@ -45,9 +47,10 @@ def read_runs(folder: Path, plan: ComparisonPlan, failures: Mapping[str, str]) -
 
 
 def read_courses(folder: Path, plan: ComparisonPlan) -> pd.DataFrame:
-    """Every evaluation of every run: variant, seed, round, loss, accuracy, bytes until then."""
+    """Every evaluation of every run: variant, seed, round, loss, accuracy, and the bytes and the
+    scenario seconds until then."""
     courses = [_course(folder / planned.folder, planned) for planned in plan.runs]
-    numbers = dict.fromkeys(["loss", "accuracy", "bytes"], "float64")
+    numbers = dict.fromkeys(["loss", "accuracy", "bytes", "scenario_s"], "float64")
     return pd.concat(courses, ignore_index=True).astype({"round": "int64", **numbers})
 
 
@@ -86,6 +89,8 @@ def measured(runs: pd.DataFrame) -> list[str]:
     ]
 
 
+_COURSE = ["variant", "seed", "round", "loss", "accuracy", "bytes", "scenario_s"]
+
 _ESTIMATE = ["variant", "measure", "n", "mean", "low", "high"]
 
 
@@ -120,10 +125,11 @@ def _row(folder: Path, planned: ComparisonRun, failure: str | None) -> dict[str,
         "bytes": None if up is None or down is None else up + down,
         "bytes_up": up,
         "bytes_down": down,
+        "scenario_s": summary.get("scenario_s"),
         "seconds": summary.get("seconds"),
         "target_reached": target.get("reached"),
         "rounds_to_target": target.get("rounds"),
-        "seconds_to_target": target.get("seconds"),
+        "scenario_s_to_target": target.get("scenario_s"),
         "bytes_to_target": target.get("bytes"),
         "model_sha256": summary.get("model_sha256"),
     }
@@ -134,10 +140,13 @@ def _course(run: Path, planned: ComparisonRun) -> pd.DataFrame:
         with Account(run) as account:
             sent = account.round_totals.set_index("round")[["bytes_up", "bytes_down"]]
             measured = account.evaluations[["round", "loss", "accuracy"]]
+            spent = round_durations(account).cumsum(skipna=False).rename("scenario_s")
     except LedgerError:  # the run never got as far as a ledger
-        return pd.DataFrame(columns=["variant", "seed", "round", "loss", "accuracy", "bytes"])
+        return pd.DataFrame(columns=_COURSE)
     carried = sent.sum(axis="columns").cumsum().rename("bytes").astype("float64")
-    course = measured.join(carried, on="round").fillna({"bytes": 0.0})
+    course = measured.join(carried, on="round").join(spent, on="round")
+    begins = course["round"] == 0
+    course.loc[begins, ["bytes", "scenario_s"]] = 0.0
     course.insert(0, "variant", planned.variant)
     course.insert(1, "seed", planned.seed)
     return course

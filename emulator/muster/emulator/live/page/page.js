@@ -72,7 +72,7 @@ function drawHeader() {
     [run.state === "running" ? "devices connected" : "devices", number(run.state === "running" ? run.present : run.population), run.state === "running" ? `of ${number(run.population)}` : ""],
     ["updates, newest round", number(run.folded), run.called ? `of ${number(run.called)}` : ""],
     [setup.lockstep ? "scenario time (modelled)" : "scenario time", seconds(run.scenario_s), ""],
-    ["time in rounds", seconds(run.seconds), ""],
+    ["time in rounds on this machine", seconds(run.seconds), ""],
     ["up", bytes(run.bytes_up), ""],
     ["down", bytes(run.bytes_down), ""],
     ...(run.epsilon === null ? [] : [["ε spent", number(run.epsilon), ""]]),

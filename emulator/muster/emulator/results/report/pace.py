@@ -13,12 +13,11 @@ from muster.emulator.results.report.section import ReportSection, ReportTable, S
 from muster.emulator.results.report.timeline import MOST_PANELS, nothing
 from muster.emulator.results.report.training_times import ON_THIS_MACHINE
 from muster.emulator.results.report.working_time import (
-    lockstep,
-    round_ends,
     version_ends,
     working_course,
     working_shares,
 )
+from muster.emulator.results.scenario_time import lockstep, round_ends
 from muster.emulator.results.summary import clean, percent_text, seconds_text
 
 _COURSE_BINS = 60

@@ -43,6 +43,7 @@ from muster.emulator.results.report.training_times import (
     ON_THIS_MACHINE,
     modelled_training,
 )
+from muster.emulator.results.scenario_time import lockstep, round_durations
 from muster.emulator.results.summary import (
     bytes_text,
     clean,
@@ -59,6 +60,11 @@ MOST_CLIENTS = 1000
 
 _COHORT = ("called", "accepted", "folded")
 
+_LASTED = (
+    "A round lasts in scenario time until the next one opens; how long it took on this machine "
+    "depends on what else the machine did."
+)
+
 
 def headline(account: Account, summary: Summary) -> ReportSection:
     final, started = summary["final"], datetime.fromtimestamp(account.run.started_at, UTC)
@@ -72,7 +78,7 @@ def headline(account: Account, summary: Summary) -> ReportSection:
     else:
         facts.append(("rounds", f"{summary['rounds']:,}"))
     facts += [
-        ("time in rounds on this machine", seconds_text(summary["seconds"])),
+        *_times(account, summary),
         ("participation", percent_text(summary["participation_rate"])),
         ("updates folded", f"{summary['updates_folded']:,}"),
         ("up", bytes_text(summary["bytes_up"])),
@@ -81,8 +87,17 @@ def headline(account: Account, summary: Summary) -> ReportSection:
     clients = f"{summary['enrolled']:,} of {summary['population']:,} clients enrolled"
     parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {clients}.", clean(summary["detail"] or "")]
     if "target" in summary:
-        parts.append(f"Target: {target_text(summary['target'])}.")
+        parts.append(f"Target: {target_text(summary)}.")
     return ReportSection(clean(summary["name"]), " ".join(filter(None, parts)), facts)
+
+
+def _times(account: Account, summary: Summary) -> list[tuple[str, str]]:
+    """The time of all rounds: in lockstep that of the scenario, too."""
+    measured = ("time in rounds on this machine", seconds_text(summary["seconds"]))
+    modelled = summary.get("scenario_s")
+    if modelled is None or not lockstep(account):
+        return [measured]
+    return [("scenario time", seconds_text(modelled)), measured]
 
 
 def learning(account: Account, summary: Summary) -> ReportSection:
@@ -167,24 +182,33 @@ def disturbances(account: Account, summary: Summary) -> ReportSection | None:
 
 
 def rounds(account: Account, summary: Summary) -> ReportSection | None:
+    modelled = lockstep(account)
+    lasted = round_durations(account)
     rows = [
         [
             str(row["round"]), row["outcome"], *(f"{row[key]:,}" for key in _COHORT),
             number_text(row["effective_size"]), number_text(row["loss"]),
-            percent_text(row["accuracy"]), seconds_text(row["seconds"]),
+            percent_text(row["accuracy"]),
+            *([_duration(lasted[row["round"]])] if modelled else []), seconds_text(row["seconds"]),
             bytes_text(row["bytes_up"]), bytes_text(row["bytes_down"]),
         ]
         for row in account.round_totals.to_dict("records")
     ]  # fmt: skip
+    times = ["scenario time", ON_THIS_MACHINE] if modelled else ["time"]
     columns = ["round", "outcome", *_COHORT, "effective size", "loss",
-               "accuracy", "time", "up", "down"]  # fmt: skip
+               "accuracy", *times, "up", "down"]  # fmt: skip
     text = (
         "The effective size is the number of equally weighted updates that would average out noise "
         "as well as the weighted updates of the round. If it is far below the number of folded "
-        "updates, a few updates dominate the round. The time was measured on this machine."
+        "updates, a few updates dominate the round. "
     )
+    text += _LASTED if modelled else "The time was measured on this machine."
     table = ReportTable(columns, *_ends(rows, "rounds"), words=2)
     return ReportSection("Rounds", text, table=table) if rows else None
+
+
+def _duration(seconds: float) -> str:
+    return "–" if pd.isna(seconds) else seconds_text(seconds)
 
 
 def clients(account: Account, summary: Summary) -> ReportSection | None:
@@ -195,7 +219,7 @@ def clients(account: Account, summary: Summary) -> ReportSection | None:
         [
             clean(row["client"]), clean(row["group"]), f"{row['examples']:,}",
             *(f"{row[outcome]:,}" for outcome in OUTCOMES),
-            "–" if pd.isna(row["train_s"]) else seconds_text(row["train_s"]),
+            _duration(row["train_s"]),
             bytes_text(row["bytes_up"]), bytes_text(row["bytes_down"]),
             "" if pd.notna(row["enrolled_at"]) else "never enrolled",
         ]

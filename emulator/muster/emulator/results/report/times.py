@@ -18,6 +18,7 @@ from muster.emulator.results.report.training_times import (
     modelled_training,
     spent_training,
 )
+from muster.emulator.results.scenario_time import lockstep
 from muster.emulator.results.summary import seconds_text
 
 _SHORT_S = 1e-3  # shorter times are noise of the clock, and would stretch the axis
@@ -82,7 +83,7 @@ def _meaning(account: Account, whose: str) -> str:
             "All times were measured on this machine. The scenario does not model how long devices "
             "train (`device.examples_per_s`)."
         )
-    if modelled and account.scenario.get("clock", {}).get("kind") == "rounds":
+    if modelled and lockstep(account):
         return f"{text} In lockstep, a round does not wait for the modelled time."
     return (
         f"{text} A round lasts as long as the slowest update that it waits for. Long tails of "

@@ -5,32 +5,11 @@ it states, on the other clocks until its update arrives. It works on one assignm
 the next call that it accepts ends the earlier work, and the end of the last round ends all.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from muster.emulator.results.account import Account
-
-
-def _clock(account: Account) -> Mapping[str, Any]:
-    clock = account.scenario.get("clock", {})
-    return clock if isinstance(clock, Mapping) else {}
-
-
-def lockstep(account: Account) -> bool:
-    return bool(_clock(account).get("kind") == "rounds")
-
-
-def round_ends(account: Account) -> pd.Series:
-    """Scenario seconds at which the next version could be used, by round: the opening of the next
-    round in lockstep, the end of the round on the other clocks; without rounds before scenario time
-    began."""
-    rounds = account.rounds.set_index("round")
-    if lockstep(account):
-        return pd.Series(rounds["next_s"].dropna())
-    return _scenario_seconds(account, rounds["closed_at"]).dropna()
+from muster.emulator.results.scenario_time import lockstep, round_ends, scenario_seconds
 
 
 def version_ends(account: Account) -> pd.DataFrame:
@@ -73,14 +52,8 @@ def _measured(account: Account) -> pd.DataFrame:
     first = sent[sent["outcome"] != "duplicate"].groupby(["call_round", "client"])["at"].min()
     table = first.reset_index()
     begin = table["call_round"].map(account.rounds.set_index("round")["scenario_s"])
-    end = _scenario_seconds(account, table["at"])
+    end = scenario_seconds(account, table["at"])
     return pd.DataFrame({"client": table["client"], "begin_s": begin, "end_s": end})
-
-
-def _scenario_seconds(account: Account, at: pd.Series) -> pd.Series:
-    began = account.run.began_at
-    scale = _clock(account).get("scale", 1.0)
-    return pd.Series((at - (np.nan if began is None else began)) * scale)
 
 
 def working_shares(account: Account) -> pd.Series:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.results.report.working_time import round_ends
+from muster.emulator.results.scenario_time import round_ends
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies.claims import BySeed
 from muster.emulator.studies.results import Result, Results
