@@ -146,6 +146,7 @@ async def make_world(
     strategy: ScriptedStrategy | None = None,
     partial_sums: bool = False,
     limits: CallLimits | None = None,
+    training_s: tuple[float, float] | None = None,
     **server: Any,
 ) -> World:
     """Make a server for some clients, with a round under way. Keyword arguments that are not listed
@@ -159,6 +160,7 @@ async def make_world(
         strategy: makes the versions; None: a rule does.
         partial_sums: whether processes may hold updates back and send sums.
         limits: of the calls of a process; None: those of the server.
+        training_s: the least and the most modelled seconds of training; None: not known.
     """
     time = time or WallClock()
     schema = schema_of({"w": (parameters,)})
@@ -177,7 +179,8 @@ async def make_world(
         schema_=[TensorShape(name="w", shape=[parameters])],
     )
     fleet = Fleet(
-        EnrolledDevice(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)
+        EnrolledDevice(m.client, m.group, i, m.examples, training_s=training_s)
+        for i, m in enumerate(config.population)
     )
     ledger = Ledger(folder / "ledger.sqlite")
     ledger.begin("run", members_of(config), at=0.0, population=len(clients), moments={})

@@ -14,6 +14,7 @@ import pytest
 from tests.integration.conftest import FLEET
 
 from muster.common.clock import WallClock
+from muster.common.exchange import Call, Key
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import PROTOCOL_VERSION, TOKEN
 from muster.wire.bodies import checksum
@@ -182,6 +183,22 @@ async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world:
         await clock.sleep_until(clock.monotonic() + 0.002)
     assert w.coordinator.receiver.progress_at == progress_at
     assert [event["event"] for event in w.events].count("answered") == 1
+
+
+async def test_a_message_that_cannot_be_encoded_ends_one_call_with_one_line(
+    world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = await world()
+    a, b = await w.both()
+    (pack,) = w.coordinator.fleet.packs_of("a")
+    pack.send(w.coordinator.committed, [Call(Key("a", 1, 1), 0, 0.0, bytes(16), step=2**32)])
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await a.rest()
+    assert error.value.code() is grpc.StatusCode.INTERNAL
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert line.getMessage().startswith("a message to devices cannot be encoded: ")
+    assert line.exc_info is None
+    await finish_with_two(w, await w.attend("a"), b)
 
 
 # --- enrolling -----------------------------------------------------------------------------------

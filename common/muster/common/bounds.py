@@ -52,6 +52,10 @@ Positive = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
 LogDeviation = Annotated[float, Field(ge=0, le=10)]
 """σ of a log-normal. At 10, one device in six is at least 22,000 times the median."""
 
+LONGEST_WORK_S = LARGEST / 2
+"""The longest training of a device in a round, in modelled seconds. Together with its transfers it
+is below `LARGEST`, the most seconds that a message may state."""
+
 LongTime = Annotated[float, Field(ge=0.01, le=1e9)]
 """Seconds, from 10 ms to 30 years."""
 

@@ -7,6 +7,7 @@
     + RemoteProtocolError     the peer broke it: refuse, count it, carry on
     + Unauthenticated         the peer did not show a valid token or session
     + Forbidden               the peer is known, and may not do this
+  - Unencodable               a number does not fit its field of a message: ends one call
   - TransportError            the network failed; `definite`: the call certainly did not run
     + Unreachable             definite
     + Interrupted             indefinite: timed out, reset, or cancelled after sending
@@ -54,6 +55,10 @@ class Unauthenticated(ProtocolError):
 
 class Forbidden(ProtocolError):
     """The peer is known, and may not do this."""
+
+
+class Unencodable(MusterError):
+    """A number does not fit its field of a message: ends the call that the message was for."""
 
 
 class TransportError(MusterError):

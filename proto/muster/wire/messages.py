@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from muster.common.bounds import FORESEEN_STEPS, INSTRUCTION_BYTES
-from muster.common.errors import RemoteProtocolError
+from muster.common.errors import RemoteProtocolError, Unencodable
 from muster.common.exchange import (
     Answer,
     Body,
@@ -142,7 +142,20 @@ def _parsed(kind: type[M], data: bytes) -> M:
 
 
 def encode_to_device(message: ToDevice) -> bytes:
-    """Encode a message to devices as a serialised `pb.ServerMessage`."""
+    """Encode a message to devices as a serialised `pb.ServerMessage`.
+
+    Raises:
+        Unencodable: a number does not fit its field.
+    """
+    try:
+        out = _to_device(message)
+    except ValueError as error:  # of protobuf, which tells the number
+        raise Unencodable(f"a message to devices cannot be encoded: {error}") from None
+    alone: bytes = out.SerializeToString()
+    return alone if message.model is None else with_bodies(alone, [message.model])
+
+
+def _to_device(message: ToDevice) -> pb.ServerMessage:
     out = pb.ServerMessage()
     for receipt in message.receipts:
         _fill_receipt(out.receipts.add(), receipt)
@@ -157,8 +170,7 @@ def encode_to_device(message: ToDevice) -> bytes:
     if message.sum_request is not None:
         out.sum.number, weights, out.sum.begins, out.sum.ends = message.sum_request
         out.sum.weights.extend(weights)
-    alone: bytes = out.SerializeToString()
-    return alone if message.model is None else with_bodies(alone, [message.model])
+    return out
 
 
 def _fill_call(out: pb.Call, call: Call) -> None:

@@ -177,6 +177,14 @@ class ServerSettings(Section):
         return max(self.minimum, completion.least), most
 
 
+class TrainingTime(Section):
+    """How long the training of a device takes in a round, in modelled seconds."""
+
+    least_s: float = 0.0
+    most_s: float = 0.0
+    """With all faults that slow the device down."""
+
+
 class PopulationMember(Section):
     """One device of the population, as the server knows it before the device enrolls."""
 
@@ -192,6 +200,9 @@ class PopulationMember(Section):
     most_steps: int | None = None
     """Most local steps that the device takes in a round. Absent: not known, because a function of
     the user's trains."""
+
+    training_time: TrainingTime | None = None
+    """How long the device trains in a round. Absent: not known."""
 
     line: LinkModel | None = None
     """The scenario's model of the device's link. Absent: modelled transfers take no time."""

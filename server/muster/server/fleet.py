@@ -48,6 +48,8 @@ class EnrolledDevice:
             the ledger. None before the first report, and for a device whose state is not simulated.
         seen_at: monotonic seconds of that report.
         most_steps: the most local steps that it can take in a round; None: not known.
+        training_s: the least and the most modelled seconds of its training in a round; None: not
+            known.
         line: the scenario's model of its link.
         away_until: in lockstep, the last step of its life for which it has already said that it is
             offline. A device whose credentials are revoked is offline for ever.
@@ -67,6 +69,7 @@ class EnrolledDevice:
     seen: Observation | None = None
     seen_at: float = 0.0
     most_steps: int | None = None
+    training_s: tuple[float, float] | None = None
     line: LinkModel = field(default_factory=LinkModel)
     away_until: int = -1
     foreseen: Mapping[int, Observation] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from muster.server.account.ledger import Connect, Ledger
 from muster.server.account.rows import MemberRow
 from muster.server.account.store import Store
 from muster.server.beside import ProcessBeside
-from muster.server.config import ServerProcess
+from muster.server.config import PopulationMember, ServerProcess
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import setup_of
 from muster.server.fleet import EnrolledDevice, Fleet
@@ -139,6 +139,7 @@ async def _serve(
             index,
             member.examples,
             most_steps=member.most_steps,
+            training_s=training_of(member),
             line=member.line or LinkModel(),
         )
         for index, member in enumerate(config.population)
@@ -209,6 +210,12 @@ async def _serve(
         journal.close()
     ledger.close()
     return 1 if status == "failed" else 0
+
+
+def training_of(member: PopulationMember) -> tuple[float, float] | None:
+    """The least and the most modelled seconds of a device's training; None: not known."""
+    time = member.training_time
+    return None if time is None else (time.least_s, time.most_s)
 
 
 def strategy_of(

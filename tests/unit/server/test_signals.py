@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.common.errors import RunFailed
 from muster.common.testing import ManualClock
 from muster.server.account.ledger import Ledger
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -75,3 +76,11 @@ def test_on_a_clock_that_runs_time_goes_on_after_a_restart(tmp_path: Path) -> No
     restarted = ScenarioTime(lockstep=False, round_s=1.0, scale=10.0, clock=clock)
     restarted.load(book)
     assert restarted.now_s() == 50.0
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_a_step_that_no_call_can_state_ends_the_run_with_a_reason(lockstep: bool) -> None:
+    time = ScenarioTime(lockstep, round_s=0.5, scale=1.0, clock=ManualClock())
+    assert time.step_at(2147483647.5) == 2**32 - 1
+    with pytest.raises(RunFailed, match=r"second 2\.14748e\+09, .* a longer clock\.round_s"):
+        time.step_at(2147483648.0)

@@ -131,6 +131,7 @@ class Peer:
             attempt=update.attempt,
             decision=decision,
             update=update,
+            modelled_s=update.modelled_s,
         )
         await self.stream.write(pb.DeviceMessage(bodies=[body], answers=[answer]))
 

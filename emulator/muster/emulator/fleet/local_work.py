@@ -1,11 +1,16 @@
 """The local training of a scenario: what devices are told, and what the server knows of it."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from muster.client.config import Length, Training
+from muster.client.faults.contract import LifeFault
+from muster.client.faults.scheduled import DeviceFault
 from muster.client.optimizers import Sgd
+from muster.common.bounds import LONGEST_WORK_S
+from muster.common.errors import ConfigError
 from muster.server.aggregators import Need
-from muster.server.config import ServerSettings
+from muster.server.config import ServerSettings, TrainingTime
 from muster.server.knowledge.local_work import LocalWork
 
 
@@ -31,6 +36,43 @@ def most_steps(training: Training, length: Length, examples: int) -> int | None:
     if training.trainer is not None:
         return None
     return training.lasting(length).steps(examples)
+
+
+def training_time(
+    training: Training,
+    length: Length,
+    client: str,
+    examples: int,
+    speed: float | None,
+    faults: Sequence[DeviceFault],
+) -> TrainingTime:
+    """How long a device trains in a round.
+
+    Args:
+        length: that of its group.
+        speed: examples per second; None: training takes no modelled time.
+        faults: the faults inside devices, of all devices.
+
+    Raises:
+        ConfigError: it is longer than any work may last.
+    """
+    if speed is None:
+        return TrainingTime()
+    least_s = training.lasting(length).examples_seen(examples) / speed
+    most_s = least_s * _slowest(faults, client)
+    if most_s > LONGEST_WORK_S:
+        raise ConfigError(
+            f"a round's training of {client} takes {most_s:g} modelled seconds, expected at most "
+            f"{LONGEST_WORK_S:g}; choose a higher groups.device.examples_per_s, shorter training, "
+            f"or a smaller factor of the fault slow"
+        )
+    return TrainingTime(least_s=least_s, most_s=most_s)
+
+
+def _slowest(faults: Sequence[DeviceFault], client: str) -> float:
+    """The factor of a device's training while all faults that slow it down act together."""
+    acting = (fault.do for fault in faults if client in fault.devices)
+    return math.prod(do.effect().slowdown for do in acting if isinstance(do, LifeFault))
 
 
 def local_work_of(training: Training, lengths: Sequence[Length]) -> LocalWork:

@@ -28,8 +28,16 @@ from muster.emulator.experiments.planning.plan import Progress, instants
 from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import write_plan
 from muster.emulator.faults.of_scenario import ScenarioFaults
-from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, task_of, z_of
-from muster.emulator.fleet.local_work import announced_training, most_steps
+from muster.emulator.fleet.lives import (
+    by_group,
+    life_of,
+    line_of,
+    members_of,
+    speeds_of,
+    task_of,
+    z_of,
+)
+from muster.emulator.fleet.local_work import announced_training, most_steps, training_time
 from muster.emulator.fleet.masks import check_masks, layout_of
 from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.packs import DeviceFolders, pack_name, packs_by_group, split_into_packs
@@ -160,6 +168,8 @@ class ProcessConfigs:
         members = []
         for group, of_group in by_group(scenario, residents):
             columns = z_of(group, of_group)
+            clients = [resident.client for resident in of_group]
+            speeds = speeds_of(group.device, scenario.seed, clients)
             members += [
                 PopulationMember(
                     client=resident.client,
@@ -169,6 +179,14 @@ class ProcessConfigs:
                     z={k: float(v[i]) for k, v in columns.items()} if full else None,
                     most_steps=most_steps(
                         scenario.training, group.training, prepared["examples"][resident.index]
+                    ),
+                    training_time=training_time(
+                        scenario.training,
+                        group.training,
+                        resident.client,
+                        prepared["examples"][resident.index],
+                        None if speeds is None else float(speeds[i]),
+                        self.faults.inside,
                     ),
                     line=self._lines.get(resident.client),
                 )

@@ -1,8 +1,12 @@
 """The scenario's time, as far as the server knows it."""
 
 from muster.common.clock import Clock
+from muster.common.errors import RunFailed
 from muster.server.account.ledger import Ledger
 from muster.server.rounds.steps import step_at
+
+LAST_STEP = 2**32 - 1
+"""The largest step of device life, because it travels in 32 bits (`Call.step`)."""
 
 
 class ScenarioTime:
@@ -53,5 +57,16 @@ class ScenarioTime:
         return self.next_s if self._lockstep else self.now_s()
 
     def step_at(self, scenario_s: float | None) -> int:
-        """The step of device life that has begun at a second; 0 before scenario time began."""
-        return step_at(scenario_s or 0.0, self._round_s)
+        """The step of device life that has begun at a second; 0 before scenario time began.
+
+        Raises:
+            RunFailed: it is larger than a call to a device can state.
+        """
+        step = step_at(scenario_s or 0.0, self._round_s)
+        if step > LAST_STEP:
+            raise RunFailed(
+                f"the scenario has come to its second {scenario_s:g}, which is step {step:g} of "
+                f"clock.round_s = {self._round_s:g} s; expected at most {LAST_STEP:,}. Choose a "
+                f"longer clock.round_s, or devices whose work is shorter"
+            )
+        return step

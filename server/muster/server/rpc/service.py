@@ -21,6 +21,7 @@ from muster.common.errors import (
     RemoteProtocolError,
     RunFailed,
     Unauthenticated,
+    Unencodable,
 )
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.traffic import Transfer
@@ -58,8 +59,9 @@ async def errors_as_status(
     """Abort the call with the gRPC status of its error.
 
     An error without a row in STATUS is a bug in muster: the status is INTERNAL, and the log gets a
-    traceback. An error of the operating system or of the ledger, or a disk that was full for too
-    long, is not the peer's fault; it ends the run.
+    traceback; for a message that cannot be encoded, it gets one line. An error of the operating
+    system or of the ledger, or a disk that was full for too long, is not the peer's fault; it ends
+    the run.
 
     Args:
         fail: ends the run with an error.
@@ -71,6 +73,9 @@ async def errors_as_status(
     except (OSError, sqlite3.Error, RunFailed) as error:
         fail(error)
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the run fails")
+    except Unencodable as error:
+        log.error("%s", error)
+        await context.abort(grpc.StatusCode.INTERNAL, str(error))
     except MusterError as error:
         log.exception("a call failed in a way nobody planned")
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
@@ -278,7 +283,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             first = await context.read()
             if first is grpc.aio.EOF:
                 raise RemoteProtocolError("Submit ended before its header")
-            update, offset = messages.decode_submit(first)
+            stated, offset = messages.decode_submit(first)
+            update = self._coordinator.receiver.durations.of_update(stated)
             receipt = self._coordinator.receiver.judge(pack, update)
             if receipt is None:
                 receipt = await self._receive(update, offset, pack, context)

@@ -33,6 +33,7 @@ from muster.server.rounds.round import Round
 from muster.server.updates.admission import Admission
 from muster.server.updates.answers import Answers
 from muster.server.updates.contributions import ContributionFacts
+from muster.server.updates.durations import WorkDurations
 from muster.server.updates.folding import Folding
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.open_uploads import OpenUploads
@@ -59,6 +60,7 @@ class UpdateReceiver:
         progress_at: monotonic seconds when the last answer or part of a model or an update
             travelled.
         formats: the formats of the updates.
+        durations: bounds what devices state of the durations of their work.
 
     Args:
         worker: the thread in which large vectors are folded, one at a time.
@@ -93,6 +95,7 @@ class UpdateReceiver:
         self._tell = tell
         self._closed = closed
         self.answers = Answers(self.pending, fleet, clock, tell)
+        self.durations = WorkDurations(fleet.devices, formats.sizes)
         self._admission = Admission(formats, fleet, rule.needs())
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
         # In lockstep with a goal, with links that make devices late, or if updates may count in a
@@ -221,7 +224,8 @@ class UpdateReceiver:
         """
         receipts = []
         try:
-            for answer, body in answers:
+            for stated, body in answers:
+                answer = self.durations.of_answer(stated)
                 if self.answers.enter(pack, answer, self.updates):
                     self.progress_at = pack.heard_at
                 if answer.update is not None:
