@@ -159,12 +159,12 @@ def complaints(project: dict[str, Any]) -> list[str]:
 
 def environment_complaints() -> list[str]:
     """Lines that the Dockerfile's ENV lacks: gRPC reads them before muster could set them."""
-    from muster.wire.channels import ENVIRONMENT
+    from muster.common.environment import container_environment
 
     text = (ROOT / "deploy/Dockerfile").read_text()
     return [
-        f'deploy/Dockerfile: ENV {name}="{value}" is expected, as in muster.wire.channels'
-        for name, value in ENVIRONMENT.items()
+        f'deploy/Dockerfile: ENV {name}="{value}" is expected, as in muster.common.environment'
+        for name, value in container_environment().items()
         if f'{name}="{value}"' not in text
     ]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from generation.commands import commands
 from generation.devices import links, networks, profiles
+from generation.environment import variables
 from generation.journal import events
 from generation.metrics import buckets, metrics
 from generation.protocol import calls, limits, numbers, transitions
@@ -24,7 +25,7 @@ from muster.v1 import fleet_pb2 as pb
 DOCS = Path(__file__).resolve().parent
 
 PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
-    "commands.md": {"commands": commands},
+    "commands.md": {"commands": commands, "environment": variables},
     "protocol.md": {
         "fleet": calls("fleet.proto"),
         "operator": calls("operator.proto"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from muster.wire.channels import ENVIRONMENT
+from muster.common.environment import container_environment
 
 Docker = Callable[..., "subprocess.CompletedProcess[str]"]
 Inside = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -134,7 +134,7 @@ def test_the_environment_is_the_one_that_grpc_must_find(
 ) -> None:
     [found] = json.loads(works(docker("image", "inspect", images[image])))
     environment = dict(line.split("=", 1) for line in found["Config"]["Env"])
-    assert environment.items() >= ENVIRONMENT.items()
+    assert environment.items() >= container_environment().items()
     assert environment["PYTHONUNBUFFERED"] == "1"
 
 

@@ -14,6 +14,7 @@ from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
 from muster.wire import SESSION, TOKEN
 from muster.wire.channels import client_options
+from muster.wire.connections.calls import open_channel
 
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
@@ -30,7 +31,7 @@ WRONG = [(key, b"0123456789abcdef") for key in (TOKEN, SESSION)]
 
 async def code_of(w: World, method: str, metadata: Sequence[tuple[str, bytes]]) -> grpc.StatusCode:
     """How a call ends whose caller sends nothing but metadata."""
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{w.port}", options=client_options())
+    channel = open_channel(f"127.0.0.1:{w.port}", client_options(), None)
     w.channels.append(channel)
     async with asyncio.timeout(PATIENCE_S):
         return await channel.stream_stream(method)(metadata=metadata).code()

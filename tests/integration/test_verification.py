@@ -42,6 +42,7 @@ from muster.server.rpc.probe import probe
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, TOKEN
+from muster.wire.connections.calls import open_channel
 
 HOST = "127.0.0.1"
 UPSTREAM = "127.0.0.1:9"
@@ -277,7 +278,7 @@ async def test_nobody_gets_more_than_a_chunk_at_once() -> None:
 @pytest.mark.parametrize("token", [None, b"wrong"])
 async def test_who_does_not_show_the_fleets_token_is_refused(token: bytes | None) -> None:
     server = ProbeServer(ProbeIdentities.drawn(), WallClock())
-    async with grpc.aio.insecure_channel(await server.start()) as channel:
+    async with open_channel(await server.start(), [], None) as channel:
         metadata = () if token is None else ((TOKEN, token),)
         stub: fleet_pb2_grpc.FleetAsyncStub = fleet_pb2_grpc.FleetStub(channel)
         stream = stub.Probe(metadata=metadata)

@@ -1,6 +1,7 @@
 """What the parts may know of each other, where import-linter cannot see it."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -208,3 +209,18 @@ def test_tests_use_no_private_names_of_what_they_test() -> None:
         for line, name in private_names(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert uses == [], "hand in what the test needs, or make it public, or test it from outside"
+
+
+CHANNELS = re.compile(r"(?<!open_blocking_)(?<!open_)\b(in)?secure_channel\(")
+
+
+def test_every_channel_is_opened_by_the_one_place_that_keeps_it_from_proxies() -> None:
+    """`muster.wire.connections.calls`; the stranger of one test has no certificate."""
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for root in (*ROOTS, "tests", "benchmarks")
+        for path in (ROOT / root).rglob("*.py")
+        if CHANNELS.search(path.read_text())
+    }
+    stranger = "tests/integration/test_identities.py"
+    assert found == {"proto/muster/wire/connections/calls.py", stranger}

@@ -6,12 +6,12 @@ standard input.
 """
 
 import logging
-import os
 import signal
 import sys
 
 from muster.client import program
 from muster.client.config import PackProcess
+from muster.common.environment import settle_environment
 from muster.common.errors import MusterError
 from muster.tasks.tasks import read_task
 
@@ -24,9 +24,7 @@ def main() -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     config = PackProcess.from_json(sys.stdin.readline())
-    # CUDA reads this when it starts. It makes matrix products add up in one order, whatever else
-    # the GPU does.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    settle_environment()  # also in a container, before CUDA reads its variables
     import torch
 
     torch.set_num_threads(1)

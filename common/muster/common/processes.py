@@ -5,9 +5,11 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from muster.common.environment import settled
 
 PARENT = "MUSTER_PARENT"
 """Environment variable that has the process id of the parent, for `die_with_parent`."""
@@ -45,9 +47,14 @@ def die_with_parent(parent: int | None = None) -> None:
 def child_command(module: str, *arguments: str) -> list[str]:
     """The command of a program that dies with this process, even during the program's imports.
 
-    The program's environment must have PARENT.
+    Its environment must be `child_environment`.
     """
     return [sys.executable, "-m", "muster.common.child", module, *arguments]
+
+
+def child_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a program that this process starts, and that dies with it."""
+    return {**settled(inherited), PARENT: str(os.getpid())}
 
 
 def use_batch_scheduling() -> None:

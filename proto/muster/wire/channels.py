@@ -5,14 +5,6 @@ from collections.abc import Collection, Iterable
 from muster.common.lines import LinkModel
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, UPLOAD_BYTES
 
-ENVIRONMENT = {
-    # gRPC reads this when it is imported. Its older pollers answer sooner than the event engine:
-    # a round of 10 processes that echo 40 KB took 1.45 ms instead of 1.9, both ends in one run.
-    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
-    # glibc has an arena for each of gRPC's threads, and arenas do not give memory back.
-    "MALLOC_ARENA_MAX": "2",
-}
-
 _MESSAGE_BYTES = CHUNK_BYTES + 2 * INLINE_BYTES
 """Bytes of the largest message that either end reads: a chunk, with room for its envelope."""
 

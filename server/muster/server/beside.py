@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from muster.common.exchange import Body
-from muster.common.processes import PARENT, child_command
+from muster.common.processes import child_command, child_environment
 
 LONGEST_LINE = 64 * 2**20
 """The most bytes of one line of a process. A result of the evaluation has about 60 bytes for every
@@ -87,7 +87,7 @@ class SpawnedProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 limit=LONGEST_LINE,
-                env={**os.environ, PARENT: str(os.getpid())},
+                env=child_environment(),
             )
         finally:
             os.close(log)

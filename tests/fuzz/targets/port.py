@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-import grpc
 from tests.fuzz.mutation import message_mutation
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target
@@ -21,6 +20,7 @@ from muster.server.rpc.limits import CallLimits
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN
+from muster.wire.connections.calls import open_blocking_channel
 
 _PATIENCE_S = 30.0
 
@@ -60,7 +60,9 @@ class _LiveServer:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._world = asyncio.run_coroutine_threadsafe(self._made(), self._loop).result()
         self.port = self._world.port
-        self._stub = fleet_pb2_grpc.FleetStub(grpc.insecure_channel(f"127.0.0.1:{self.port}"))
+        self._stub = fleet_pb2_grpc.FleetStub(
+            open_blocking_channel(f"127.0.0.1:{self.port}", [], None)
+        )
 
     @staticmethod
     async def _made() -> World:

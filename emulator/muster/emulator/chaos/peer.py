@@ -15,6 +15,7 @@ from muster.v1 import fleet_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, messages
 from muster.wire.bodies import checksum
 from muster.wire.channels import client_options
+from muster.wire.connections import calls
 
 FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
 
@@ -22,7 +23,7 @@ FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
 def open_channel(address: str) -> grpc.aio.Channel:
     """A connection to the server at host:port, without TLS, that sends messages of any size."""
     options = {**dict(client_options()), "grpc.max_send_message_length": -1}
-    return grpc.aio.insecure_channel(address, options=list(options.items()))
+    return calls.open_channel(address, list(options.items()), None)
 
 
 def enroll_request(

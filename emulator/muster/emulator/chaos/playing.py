@@ -4,7 +4,6 @@ The run is a process of its own, because its supervisor may be killed. It is res
 """
 
 import json
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.faults import TracedFault
-from muster.common.processes import PARENT, child_command
+from muster.common.processes import child_command, child_environment
 from muster.emulator.chaos.killer import ProcessKiller, Victim
 from muster.emulator.chaos.plans import ChaosPlan
 from muster.emulator.chaos.run_processes import processes_with
@@ -101,7 +100,7 @@ class _Course:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, PARENT: str(os.getpid())},
+                env=child_environment(),
             )
             try:
                 killed = self._watch(supervisor)

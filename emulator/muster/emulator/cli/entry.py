@@ -7,6 +7,7 @@ then, so an interrupt may end the process as the operating system would.
 # The part of `signal` that is in the interpreter: `signal` itself takes milliseconds to import.
 import _signal as signal  # type: ignore[import-not-found]
 
+from muster.common.environment import settle_environment
 from muster.common.garbage import import_quickly
 
 
@@ -16,6 +17,7 @@ def main() -> None:
     if handler is signal.default_int_handler:  # not where the parent has interrupts ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import_quickly()
+    settle_environment()
     from muster.emulator.cli.commands import main as command_line
 
     signal.signal(signal.SIGINT, handler)

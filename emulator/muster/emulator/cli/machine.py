@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from muster.common.environment import settle_environment
 from muster.common.errors import ConfigError
 from muster.common.files import require_writable, write_atomic
 from muster.emulator.cli.options import (
@@ -105,15 +106,14 @@ def verify(
 ) -> None:
     """Measure SCENARIO's links: whether rates, round trips and fairness are as it asks."""
     from muster.emulator.scenario.reading import read_scenario
-    from muster.wire.channels import ENVIRONMENT
 
     read = read_scenario(scenario, settings, data)
     printed = out == Path("-")
     if out is not None and not printed:
         require_writable(out)
-    # gRPC reads these variables when it is imported; it should behave here as in devices.
-    for name, value in {**ENVIRONMENT, "GRPC_VERBOSITY": "ERROR"}.items():
-        os.environ.setdefault(name, value)
+    # gRPC reads its variables when it is imported; it should behave here as in devices.
+    settle_environment()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from muster.emulator.links.verification import Tolerances, verify
     from muster.emulator.links.verification.tables import describe
 

@@ -17,7 +17,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, LaunchFailed
-from muster.common.processes import LOADED, PARENT, child_command
+from muster.common.processes import LOADED, child_command, child_environment
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
@@ -27,7 +27,6 @@ from muster.emulator.launch.pausing import Pauses
 from muster.emulator.launch.starting import READY_S, StartingPrograms, quoted
 from muster.emulator.runs.run_folder import ADDRESS
 from muster.server.config import ServerProcess
-from muster.wire.channels import ENVIRONMENT
 
 NURSERY = "nursery"
 
@@ -313,12 +312,7 @@ class Processes:
                 # This process handles Ctrl-C at the terminal. A session of its own keeps the
                 # signal away from the new process.
                 start_new_session=True,
-                env={
-                    **ENVIRONMENT,
-                    **os.environ,
-                    PARENT: str(os.getpid()),
-                    "PYTHONUNBUFFERED": "1",
-                },
+                env=child_environment(),
                 **{"stdin": asyncio.subprocess.DEVNULL, **options},
             )
         finally:

@@ -1,7 +1,6 @@
 """Starts the live page beside a run, in a process of its own."""
 
 import importlib.util
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from pydantic import Field
 
 from muster.common.config import Section
 from muster.common.errors import ConfigError
-from muster.common.processes import PARENT, child_command
+from muster.common.processes import child_command, child_environment
 from muster.emulator.live.page_address import PageAddress, open_port
 
 _PATIENCE_S = 5.0
@@ -78,7 +77,7 @@ def page_beside(port: int) -> Iterator[tuple[PageAddress, Callable[[Path], None]
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 pass_fds=[listening.fileno()],
-                env={**os.environ, PARENT: str(os.getpid())},
+                env=child_environment(),
                 start_new_session=True,  # Ctrl-C is for the run, which then ends this program
             )
         started.append(program)

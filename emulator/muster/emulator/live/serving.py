@@ -36,6 +36,7 @@ def serve(folder: Path, listening: socket.socket, address: PageAddress, clock: C
         log_level=logging.WARNING,
         access_log=False,
         lifespan="off",
+        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
     )

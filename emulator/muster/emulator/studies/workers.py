@@ -6,7 +6,6 @@ the same time.
 
 import asyncio
 import json
-import os
 import signal
 import tomllib
 from collections import deque
@@ -14,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from muster.common.clock import Clock
-from muster.common.processes import PARENT, child_command
+from muster.common.processes import child_command, child_environment
 from muster.emulator.studies.plan import PlannedRun
 
 IN_MEMORY = "in memory"
@@ -36,7 +35,7 @@ async def start_worker() -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         # Ctrl-C at the terminal must reach only this process, which passes it on once.
         start_new_session=True,
-        env={**os.environ, PARENT: str(os.getpid())},
+        env=child_environment(),
     )
 
 

@@ -8,13 +8,20 @@ from muster.common.credentials import Credentials, CredentialsSource, TlsIdentit
 from muster.wire.channels import Options
 from muster.wire.connections.encryption import require_encrypted, server_host
 
+_DIRECT: list[tuple[str, Any]] = [
+    # gRPC would use the proxies of the environment even for 127.0.0.1, and the programs of a run
+    # reach each other without any. The second option is for GRPC_ADDRESS_HTTP_PROXY.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.address_http_proxy_enabled_addresses", ""),
+]
+
 
 def open_channel(
     address: str, options: Options, credentials: Credentials | None
 ) -> grpc.aio.Channel:
     """A channel to the server at host:port; it connects when it is first used."""
     if credentials is None or credentials.tls is None:
-        return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.insecure_channel(address, options=[*options, *_DIRECT])
     return grpc.aio.secure_channel(
         address, _channel_credentials(credentials.tls), options=_to_server(options, credentials)
     )
@@ -25,7 +32,7 @@ def open_blocking_channel(
 ) -> grpc.Channel:
     """Like `open_channel`, for code without an event loop."""
     if credentials is None or credentials.tls is None:
-        return grpc.insecure_channel(address, options=options)
+        return grpc.insecure_channel(address, options=[*options, *_DIRECT])
     return grpc.secure_channel(
         address, _channel_credentials(credentials.tls), options=_to_server(options, credentials)
     )
@@ -48,7 +55,7 @@ def add_port(server: Any, address: str, source: CredentialsSource | None) -> int
 
 
 def _to_server(options: Options, credentials: Credentials) -> list[tuple[str, Any]]:
-    return [*options, ("grpc.ssl_target_name_override", server_host(credentials.run))]
+    return [*options, *_DIRECT, ("grpc.ssl_target_name_override", server_host(credentials.run))]
 
 
 def _channel_credentials(tls: TlsIdentity) -> grpc.ChannelCredentials:

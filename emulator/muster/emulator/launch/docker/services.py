@@ -25,6 +25,7 @@ from muster.common.credentials import (
     device_name,
     gateway_identity,
 )
+from muster.common.environment import container_environment
 from muster.common.files import write_atomic
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
@@ -38,7 +39,6 @@ from muster.emulator.runs.run_folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.config import ServerProcess
-from muster.wire.channels import ENVIRONMENT
 
 Role = Literal["server", "evaluation", "gateway", "device", "monitoring"]
 
@@ -338,7 +338,7 @@ class Site:
 
     def _environment(self) -> dict[str, str]:
         own = [f"{OWN}/{number}" for number, _ in enumerate(_python_path())]
-        return {**ENVIRONMENT, **({"PYTHONPATH": ":".join(own)} if own else {})}
+        return {**container_environment(), **({"PYTHONPATH": ":".join(own)} if own else {})}
 
 
 def project_of(folder: Path) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from muster.common.environment import settle_environment
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.launch.ray.node_link import NodeLost, Pipe
 from muster.emulator.launch.ray.node_program import NodeProcess
@@ -51,10 +52,7 @@ class RayCluster:
                 "address (ray://); start the command on the head node, for example with "
                 "ray job submit"
             )
-        # If a cluster has to be started, it reports nothing to Ray's makers, and it leaves the
-        # variable that names the GPUs as it is.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        settle_environment()  # of a cluster that has to be started
         try:
             ray.init(
                 ignore_reinit_error=True,

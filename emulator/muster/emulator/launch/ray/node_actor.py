@@ -20,7 +20,7 @@ from pathlib import Path
 import ray
 import ray.util
 
-from muster.common.processes import PARENT, child_command
+from muster.common.processes import child_command, child_environment
 
 
 def gpu_names() -> list[str]:
@@ -118,5 +118,5 @@ def _start_program(environment: Mapping[str, str], log: str) -> subprocess.Popen
             stdout=subprocess.PIPE,
             stderr=messages,
             start_new_session=True,
-            env={**environment, PARENT: str(os.getpid())},
+            env=child_environment(environment),
         )

@@ -1,12 +1,12 @@
 """Exports a run into a store of MLflow: a database and a folder of artifacts."""
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from muster.common.environment import settle_environment
 from muster.common.errors import ConfigError
 from muster.emulator.results.account import Account
 from muster.emulator.results.export.metrics import metric_points
@@ -37,7 +37,7 @@ def write_mlflow(account: Account, out: Path) -> None:
     Raises:
         ConfigError: the store has the run already.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # an export asks nothing of a network
+    settle_environment()
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{(out / DATABASE).resolve()}")
