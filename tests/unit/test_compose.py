@@ -20,6 +20,7 @@ from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     NAME_LABEL,
     Mount,
+    Role,
     Service,
     Site,
 )
@@ -64,12 +65,8 @@ def project(restarts: int = 0) -> Project:
     return Project("muster-1", "rural", FOLDER, "runs/rural", (1000, 100), 4, NETWORKS, restarts)
 
 
-def text_of(*services: Service, restarts: int = 0) -> str:
-    return compose_text(project(restarts), services)
-
-
-def told(*services: Service, restarts: int = 0) -> Mapping[str, Any]:
-    parsed: Mapping[str, Any] = yaml.safe_load(text_of(*services, restarts=restarts))
+def told(*services: Service) -> Mapping[str, Any]:
+    parsed: Mapping[str, Any] = yaml.safe_load(compose_text(project(), services))
     return parsed
 
 
@@ -83,7 +80,8 @@ def test_a_container_may_do_little_and_has_limits(service: Service) -> None:
     assert found["security_opt"] == ["no-new-privileges:true"]
     assert found["init"] is True
     assert found["logging"] == {"driver": "json-file", "options": dict(LOG_OPTIONS)}
-    assert found["cpus"] == min(service.limits.cpus, 4)
+    assert found["cpu_quota"] == min(service.limits.cpus, 4) * found["cpu_period"]
+    assert found["container_name"] == f"muster-1-{service.name}"
     assert found["mem_limit"] == f"{service.limits.memory_bytes >> 20}m"
     assert found["memswap_limit"] == found["mem_limit"]
     assert found["pids_limit"] == service.limits.processes
@@ -106,7 +104,17 @@ def test_a_stack_places_limits_and_restarts_its_services_and_publishes_only_the_
     }
     assert {net["driver"] for net in parsed["networks"].values()} == {"overlay"}
     found = parsed["services"]
-    only_compose = {"cpus", "mem_limit", "pids_limit", "restart", "depends_on", "tmpfs", "profiles"}
+    only_compose = {
+        "container_name",
+        "cpu_quota",
+        "cpu_period",
+        "mem_limit",
+        "pids_limit",
+        "restart",
+        "depends_on",
+        "tmpfs",
+        "profiles",
+    }
     for service in found.values():
         assert not only_compose & service.keys()
         assert service["deploy"]["endpoint_mode"] == "dnsrr"
@@ -138,12 +146,12 @@ def test_what_hides_folders_in_a_stack_has_the_places_of_further_mounts(tmp_path
     assert len(list(Path(mount.source).iterdir())) == 2
 
 
-def test_docker_restarts_all_but_the_server_whose_restarts_are_counted() -> None:
-    parts = {role: replace(device(role), role=role) for role in ("evaluation", "gateway", "device")}
-    found = told(SERVER, *parts.values())["services"]
-    assert {role: found[role]["restart"] for role in parts} == dict.fromkeys(parts, "on-failure")
-    assert "restart" not in found["server"]
-    assert told(SERVER, restarts=3)["services"]["server"]["restart"] == "on-failure:3"
+def test_docker_restarts_only_what_the_supervisor_does_not() -> None:
+    """Both would start a program that died, and the supervisor counts `launch.restarts`."""
+    roles: tuple[Role, ...] = ("evaluation", "gateway", "device", "monitoring")
+    parts = [SERVER, *(replace(device(role), role=role) for role in roles)]
+    found = told(*parts)["services"]
+    assert [name for name in found if "restart" in found[name]] == ["monitoring"]
 
 
 def fleet_of(
@@ -247,7 +255,8 @@ def test_a_compose_file_restricts_containers_as_the_backend_does(tmp_path: Path)
         for key in ("mem_limit", "memswap_limit"):
             assert f"{started[key] >> 20}m" == written[key]
         assert [f"{place}:{how}" for place, how in started["tmpfs"].items()] == written["tmpfs"]
-        assert started["cpu_quota"] / started["cpu_period"] == written["cpus"]
+        for key in ("cpu_quota", "cpu_period"):
+            assert started[key] == written[key]
         assert dict(started["log_config"]) == {
             "Type": written["logging"]["driver"],
             "Config": written["logging"]["options"],

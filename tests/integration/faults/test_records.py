@@ -87,6 +87,6 @@ def test_the_rest_of_a_fault_is_recorded_when_the_run_goes_on(play: Play) -> Non
     assert found == [(f"fault_{state}", round) for state, round in WHOLE]
 
 
-def test_docker_compose_refuses_faults() -> None:
-    with pytest.raises(ConfigError, match="use `muster run --backend docker`"):
+def test_a_swarm_refuses_faults() -> None:
+    with pytest.raises(ConfigError, match="use `muster up` without --swarm"):
         require_supported(scenario(on_struck("offline")))

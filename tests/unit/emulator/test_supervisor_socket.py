@@ -64,7 +64,7 @@ async def test_a_request_that_is_not_json_is_refused(
 async def test_nobody_answers_before_the_run_after_it_or_for_a_dead_supervisor(
     folder: Path,
 ) -> None:
-    with pytest.raises(Unreachable, match="no `muster run` is under way"):
+    with pytest.raises(Unreachable, match="no `muster run` or `muster up` is under way"):
         await ask(folder, {"say": "hello"})
     door = SupervisorSocket(folder, handle, ManualClock())
     await door.open()
@@ -116,10 +116,10 @@ async def test_a_request_that_never_ends_is_given_up(
     await door.close()
 
 
-def test_a_fleet_of_muster_up_has_no_supervisor(folder: Path) -> None:
-    (folder / "docker-compose.yml").touch()
-    with pytest.raises(Unreachable, match="started with `muster up`, which leaves no supervisor"):
-        ask_supervisor(folder, {"say": "hello"})
+def test_a_fleet_in_a_swarm_has_no_supervisor(folder: Path) -> None:
+    (folder / "docker-compose.yml").write_text("x-swarm: {node: a}\n")
+    with pytest.raises(Unreachable, match="runs in a Docker swarm, beside which no supervisor"):
+        ask_supervisor(folder, {"heal": {}})
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

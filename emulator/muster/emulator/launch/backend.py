@@ -42,7 +42,8 @@ def ending(status: int, cause: str = "") -> str:
     return f"ended unexpectedly {how}" + (f" ({cause})" if cause else "")
 
 
-BackendName = Literal["processes", "docker", "ray"]
+BackendName = Literal["processes", "docker", "compose", "ray"]
+"""The names of the backends. `muster up` uses "compose", which no option names."""
 
 
 class ProgramUse(NamedTuple):

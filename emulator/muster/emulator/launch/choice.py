@@ -51,6 +51,10 @@ def kind_of(name: BackendName) -> BackendKind:
             return BackendKind(
                 Containers, checks.require, checks.require_to_verify, examine_machine
             )
+        case "compose":
+            from muster.emulator.launch.docker.compose_containers import ComposeContainers
+
+            return kind_of("docker")._replace(make=ComposeContainers)
         case "ray":
             from muster.emulator.launch.ray import checks as cluster_checks
 

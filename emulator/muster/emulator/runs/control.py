@@ -11,7 +11,7 @@ import grpc
 
 from muster.common.credentials import OPERATOR, SECRETS, credentials_path, read_credentials
 from muster.common.errors import ConfigError, RunFailed, Unreachable
-from muster.emulator.runs.run_folder import ADDRESS, read_values, run_folder, shown
+from muster.emulator.runs.run_folder import ADDRESS, read_values, resume_command, run_folder, shown
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
 from muster.wire import TOKEN
@@ -33,7 +33,7 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
             read.
     """
     folder = run_folder(folder)
-    anew = f"`muster run --resume {folder}` writes it anew"
+    anew = f"`{resume_command(folder)}` writes it anew"
     try:
         address = read_values(folder, ADDRESS, {"host": str, "port": int}, anew)
     except FileNotFoundError:

@@ -21,7 +21,7 @@ from muster.emulator.runs import control
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.live_events import live_events
 from muster.emulator.runs.progress import ending_of, facts_of, time_left
-from muster.emulator.runs.run_folder import is_free, run_folder, shown
+from muster.emulator.runs.run_folder import is_free, resume_command, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
 
 _OVERLAP = 10_000
@@ -263,9 +263,9 @@ def _journal(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _way_on(folder: Path) -> list[str]:
     """How a run goes on that has not ended and that no muster process runs any more."""
-    if (folder / COMPOSE).is_file() or not is_free(folder):
+    if not is_free(folder):
         return []
-    return [f"If it was killed, `muster run --resume {shown(folder)}` continues it"]
+    return [f"If it was killed, `{resume_command(Path(shown(folder)))}` continues it"]
 
 
 def _missing_containers(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ import orjson
 
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
+from muster.emulator.launch import COMPOSE
 
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
@@ -153,6 +154,21 @@ def run_folder(path: Path) -> Path:
 def afresh(folder: Path) -> str:
     """Advice for messages: how to run a folder's scenario again from the beginning."""
     return f"run it again from the beginning: muster run {folder / SCENARIO} --out OTHER"
+
+
+DETACHED_LOG = "logs/supervisor.log"
+"""What the supervisor of `muster up` says."""
+
+
+def has_detached_supervisor(folder: Path) -> bool:
+    """Whether a supervisor that `muster up` has started is at work in a folder."""
+    return (folder / DETACHED_LOG).is_file() and not is_free(folder)
+
+
+def resume_command(folder: Path) -> str:
+    """The command that resumes the run in a folder, for messages."""
+    command = "up" if (folder / COMPOSE).is_file() else "run"
+    return f"muster {command} --resume {folder}"
 
 
 def read_values(folder: Path, name: str, kinds: Mapping[str, type], advice: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable
-from muster.emulator.runs.run_folder import new_run_folder, own, run_folder
+from muster.emulator.runs.run_folder import new_run_folder, own, resume_command, run_folder
 from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
 from muster.emulator.scenario.own_code import make_importable
 from muster.emulator.scenario.reading import read_scenario
@@ -153,7 +153,7 @@ def _run_in(
             failure = error
         except OSError as error:
             failure = RunFailed(
-                f"{reason_of(error)}\nResume the run with: muster run --resume {folder}"
+                f"{reason_of(error)}\nResume the run with: {resume_command(folder)}"
             )
         try:
             concluded = conclude(folder, "failed" if failure else None, report=report)
@@ -161,7 +161,7 @@ def _run_in(
             raise RunFailed(
                 f"{failure or 'the run has ended'}\n"
                 f"Its summary and report cannot be written: {reason_of(error)}\n"
-                f"Free some space, then write them with: muster run --resume {folder}"
+                f"Free some space, then write them with: {resume_command(folder)}"
             ) from None
         if concluded is None:
             raise failure or RunFailed(f"the run left no ledger that can be read in {folder}")
@@ -172,7 +172,7 @@ def _run_in(
             where = f"{folder}/report.html" if report else f"muster report {folder}"
             raise RunFailed(
                 f"{account.run.detail}\nSee its report: {where}"
-                f"\nResume the run with: muster run --resume {folder}"
+                f"\nResume the run with: {resume_command(folder)}"
             )
         return Run(folder, summary, account)
 

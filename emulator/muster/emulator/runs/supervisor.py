@@ -7,7 +7,7 @@ it while the scenario has `launch.restarts` left; otherwise the run fails.
 import asyncio
 import json
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +28,7 @@ from muster.emulator.links.network import GatewayFleet
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import last_incarnation
+from muster.emulator.runs.run_folder import resume_command
 from muster.emulator.runs.supervisor_socket import SupervisorSocket
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
@@ -102,7 +103,7 @@ class Supervisor:
             self.configs,
         )  # fmt: skip
         self._faults = RunFaults(folder, self.configs, site, clock, self._record, self._fail)
-        self._socket = SupervisorSocket(folder, self._faults.handle, clock)
+        self._socket = SupervisorSocket(folder, self._handle, clock)
         if self._faults.injects:  # a fault begins when the journal is read
             self._show_every_s = min(show_every_s, _SOON_S)
 
@@ -159,6 +160,13 @@ class Supervisor:
         if self._serving and server is not None:  # else it has no handler for the signal yet
             self._faults.end()
             server.signal(signal.SIGTERM)
+
+    async def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Meet a request of the run's user."""
+        if "stop" in request:
+            self.stop()
+            return {}
+        return await self._faults.handle(request)
 
     # --- starting --------------------------------------------------------------------------------
 
@@ -315,7 +323,7 @@ class Supervisor:
         who = f"{name} ({devices} devices)" if devices > 1 else name
         raise LaunchFailed(
             f"{who} {ending(status, cause)}{self.backend.last_lines(name)}\n"
-            f"Resume the run with: muster run --resume {self.folder}"
+            f"Resume the run with: {resume_command(self.folder)}"
         )
 
     def _record_death(self, name: str, status: int) -> tuple[int, str]:

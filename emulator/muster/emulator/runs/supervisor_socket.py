@@ -18,15 +18,19 @@ import orjson
 
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
-from muster.common.errors import ConfigError, MusterError, Unreachable
-from muster.emulator.launch import COMPOSE
-from muster.emulator.runs.run_folder import run_folder, shown
+from muster.common.errors import ConfigError, MusterError, RunFailed, Unreachable
+from muster.emulator.runs.run_folder import is_free, resume_command, run_folder, shown
 from muster.wire.connections.ports import LinePort, Talk, read_line
 
 _NAME = "supervisor.sock"
 _MOST_BYTES = 1 << 20
 _PATIENCE_S = 60.0
 """Seconds for which a client waits for a reply: what a fault does to programs may take a while."""
+
+_GOODBYE_S = 60.0
+_LOOK_S = 0.2
+"""Most seconds for which an orderly end of a run is awaited, with its summary and report, and
+seconds between two looks."""
 
 Handle = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Handles a request and returns the reply. A MusterError refuses the request."""
@@ -112,17 +116,41 @@ def ask_supervisor(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     return dict(answer["done"])
 
 
+def end_supervisor(folder: Path, clock: Clock) -> None:
+    """End the run that a supervisor has under way in a folder, and wait until it has concluded it.
+    Does nothing if there is none.
+
+    Raises:
+        RunFailed: the supervisor does not end.
+    """
+    for _ in range(2):  # a second request ends the run at once
+        asked, limit = False, clock.monotonic() + _GOODBYE_S
+        while clock.monotonic() < limit:
+            if is_free(folder):
+                return
+            with suppress(Unreachable):  # it has only begun, or is about to end
+                asked = asked or ask_supervisor(folder, {"stop": {}}) == {}
+            clock.pause(_LOOK_S)
+    raise RunFailed(
+        f"the run in {folder} does not end; another command may be at work in it. "
+        f"{folder}/logs/supervisor.log says what its supervisor does"
+    )
+
+
 def _why_nobody(folder: Path) -> str:
+    from muster.emulator.launch.docker.stack import is_stack  # Docker's API takes 0.2 s to import
+
     where = shown(folder)
-    if (folder / COMPOSE).is_file():
+    if is_stack(folder):
         return (
-            f"the fleet in {where} was started with `muster up`, which leaves no supervisor that "
-            f"could inject and heal faults; use muster run --backend docker"
+            f"the fleet in {where} runs in a Docker swarm, beside which no supervisor stays that "
+            f"could inject and heal faults; use `muster up` without --swarm"
         )
     return (
-        f"no `muster run` is under way in {where}, or it does not answer; faults can only be "
-        f"injected and healed while a run goes on. `muster status {where}` shows how it stands, "
-        f"and `muster run --resume {where}` resumes a run that is not complete"
+        f"no `muster run` or `muster up` is under way in {where}, or it does not answer; faults "
+        f"can only be injected and healed while a run goes on. `muster status {where}` shows how "
+        f"it stands, "
+        f"and `{resume_command(Path(where))}` resumes a run that is not complete"
     )
 
 

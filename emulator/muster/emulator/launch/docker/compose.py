@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 from muster.emulator.launch import COMPOSE
-from muster.emulator.launch.docker.container_limits import LOG_DRIVER, LOG_OPTIONS
+from muster.emulator.launch.docker.container_limits import CPU_PERIOD_US, LOG_DRIVER, LOG_OPTIONS
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     NAME_LABEL,
@@ -40,7 +40,7 @@ Devices wait for the first check."""
 
 _GPUS: Final = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
 
-_OF_ONE: Final = ("volumes", "labels")
+_OF_ONE: Final = ("container_name", "volumes", "labels")
 """Keys whose values differ between the devices of a group."""
 
 _HEAD = """\
@@ -67,7 +67,7 @@ class Project:
         user: user and group id of all processes.
         cores: number of cores of the machine; no container gets more.
         networks: by name, whether a network has no way out.
-        restarts: number of times Docker restarts a server that died.
+        restarts: number of times a swarm restarts a server that died.
         swarm: the swarm that runs the fleet; None: Docker Compose, on this machine.
     """
 
@@ -130,7 +130,11 @@ def _common(project: Project, services: Sequence[Service]) -> dict[str, Any]:
     own = [service for service in services if service.role != "monitoring"]
     first, *others = [dict(service.environment) for service in own]
     same = {"environment": first} if first and all(each == first for each in others) else {}
-    alone = {"tmpfs": _tmpfs(TMP), "security_opt": _line("no-new-privileges:true")}
+    alone = {
+        "tmpfs": _tmpfs(TMP),
+        "security_opt": _line("no-new-privileges:true"),
+        "cpu_period": CPU_PERIOD_US,
+    }
     return {
         "user": "{}:{}".format(*project.user),
         "read_only": True,
@@ -171,7 +175,9 @@ def _alone(project: Project, service: Service) -> dict[str, Any]:
     limits = service.limits
     memory = f"{limits.memory_bytes // _MEBI}m"
     body: dict[str, Any] = {
-        "cpus": min(limits.cpus, float(project.cores)),
+        "container_name": f"{project.name}-{docker_name(service.name)}",
+        # Not cpus, because Docker does not change that together with the quota of a fault.
+        "cpu_quota": int(min(limits.cpus, project.cores) * CPU_PERIOD_US),
         "mem_limit": memory,
         "memswap_limit": memory,  # of memory and swap together, so it gets no swap
         "pids_limit": limits.processes,
@@ -184,10 +190,8 @@ def _alone(project: Project, service: Service) -> dict[str, Any]:
     if service.gpus:
         reserved = {"reservations": {"devices": [_Line(_GPUS)]}}
         body["deploy"] = {"resources": reserved}
-    if service.role != "server":
-        body["restart"] = _RESTART
-    elif project.restarts:
-        body["restart"] = f"{_RESTART}:{project.restarts}"
+    if service.role == "monitoring":
+        body["restart"] = _RESTART  # the supervisor restarts the others
     if service.ports:
         body["ports"] = [f"127.0.0.1:{out}:{inside}" for inside, out in service.ports.items()]
     body["tmpfs"] = _tmpfs(service.in_memory(project.user))

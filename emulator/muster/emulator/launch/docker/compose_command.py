@@ -1,4 +1,4 @@
-"""What `muster up` needs on this machine: a compose command, and the images."""
+"""What `muster up` needs: a compose command, the images, and a scenario that it supports."""
 
 import subprocess
 import sys
@@ -62,18 +62,18 @@ def _build(script: Path, target: str) -> None:
 
 
 def require_supported(scenario: Scenario) -> None:
-    """Check that `muster up` supports the scenario.
+    """Check that a swarm, beside which no supervisor stays, supports the scenario.
 
     Raises:
         ConfigError: it does not.
     """
     if scenario.verify:
         raise ConfigError(
-            "verify: links cannot be measured before the run if Docker Compose starts everything; "
-            "run `muster verify --backend docker` first, or `muster run --backend docker`"
+            "verify: links cannot be measured before the run if a swarm starts everything; "
+            "run `muster verify --backend docker` first, or `muster up` without --swarm"
         )
     if scenario.faults:
         raise ConfigError(
-            "faults: the supervisor injects and records faults, but Docker Compose runs the fleet "
-            "without one; use `muster run --backend docker`"
+            "faults: the supervisor injects and records faults, but a swarm runs the fleet "
+            "without one; use `muster up` without --swarm, or `muster run --backend docker`"
         )

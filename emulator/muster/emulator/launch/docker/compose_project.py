@@ -34,18 +34,26 @@ from muster.emulator.runs.run_folder import shown
 from muster.emulator.scenario.scenario import Scenario
 
 
-async def prepare(scenario: Scenario, folder: Path, clock: Clock, swarm: Swarm | None) -> None:
-    """Write all files with which the containers start.
+async def prepare(scenario: Scenario, folder: Path, clock: Clock, swarm: Swarm) -> None:
+    """Prepare the task, and write all files with which the containers of a swarm start."""
+    processes = Processes(folder, clock, lambda name, status: None)
+    try:
+        prepared = await processes.start_nursery(ProcessConfigs(scenario, folder).nursery())
+    finally:
+        await processes.close()
+    write_compose_file(scenario, folder, prepared, swarm)
+
+
+def write_compose_file(
+    scenario: Scenario, folder: Path, prepared: dict[str, Any], swarm: Swarm | None
+) -> None:
+    """Write the compose file of a run, and all files that its containers need to be made.
 
     Args:
+        prepared: `examples` and `schema` of the task, as the nursery reported them.
         swarm: the swarm that runs them; None: Docker Compose.
     """
     configs, site = ProcessConfigs(scenario, folder), Site(scenario, folder)
-    processes = Processes(folder, clock, lambda name, status: None)
-    try:
-        prepared = await processes.start_nursery(configs.nursery())
-    finally:
-        await processes.close()
     project = Project(
         name=project_of(folder),
         scenario=scenario.name,

@@ -13,7 +13,7 @@ import docker.types
 import requests.exceptions
 
 from muster.emulator.launch.backend import ProgramUse
-from muster.emulator.launch.docker.container_limits import LOG_DRIVER, LOG_OPTIONS
+from muster.emulator.launch.docker.container_limits import CPU_PERIOD_US, LOG_DRIVER, LOG_OPTIONS
 from muster.emulator.launch.docker.control_groups import kernel_use
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
@@ -23,8 +23,6 @@ from muster.emulator.launch.docker.services import (
     docker_name,
     project_of,
 )
-
-_QUOTA_PERIOD_US = 100_000
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,8 @@ def container_settings(site: Site, service: Service) -> dict[str, Any]:
         "init": True,
         "log_config": docker.types.LogConfig(type=LOG_DRIVER, config=dict(LOG_OPTIONS)),
         # Not nano_cpus, because Docker does not change it together with a quota.
-        "cpu_period": _QUOTA_PERIOD_US,
-        "cpu_quota": int(min(limits.cpus, os.cpu_count() or 1) * _QUOTA_PERIOD_US),
+        "cpu_period": CPU_PERIOD_US,
+        "cpu_quota": int(min(limits.cpus, os.cpu_count() or 1) * CPU_PERIOD_US),
         "mem_limit": limits.memory_bytes,
         "memswap_limit": limits.memory_bytes,  # of memory and swap together, so it gets no swap
         "pids_limit": limits.processes,

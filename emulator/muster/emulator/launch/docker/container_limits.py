@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+CPU_PERIOD_US: Final = 100_000
+"""Microseconds of the period in which a container may use its quota of cores."""
+
 _MEBI: Final = 1 << 20
 
 

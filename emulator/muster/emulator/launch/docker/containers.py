@@ -8,7 +8,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -86,6 +86,7 @@ class Containers:
         self._folder = folder
         self._clock = clock
         self._died = died
+        self._scenario = scenario
         self._site = Site(scenario, folder)
         self._client = connect()
         self._project = project_of(folder)
@@ -100,7 +101,7 @@ class Containers:
         self._closing = threading.Event()
         self._opened = self._handed_over = False
         self._calls = set[asyncio.Future[Any]]()
-        self._outside = scenario.server.port or free_port()
+        self._outside = 0
 
     @property
     def here(self) -> str:
@@ -129,7 +130,12 @@ class Containers:
 
     def with_addresses(self, server: ServerProcess) -> ServerProcess:
         """The server's settings for its container; the evaluation has a container of its own."""
+        self._outside = self._port_of("server") or free_port()
         return self._site.with_addresses(server, self._outside)
+
+    def _port_of(self, name: str) -> int:
+        """The port of this machine at which a program is to be published; 0: any free one."""
+        return self._scenario.server.port if name == "server" else 0
 
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
         """Prepare the task on this machine, because containers of devices have nurseries of their
@@ -142,7 +148,7 @@ class Containers:
         return prepared
 
     def _open(self) -> None:
-        """Make the networks and watch the containers, at the first call only."""
+        """Make what containers need and watch them, at the first call only."""
         if self._opened:
             return
         self._opened = True
@@ -150,6 +156,10 @@ class Containers:
         # Gateways read their credentials before the whole folder is handed over.
         hand_over(self._folder / SECRETS, self._site.user)
         threading.Thread(target=self._watch, daemon=True).start()
+        self._make()
+
+    def _make(self) -> None:
+        """Make the networks."""
         for name, internal in self._site.networks().items():
             self._client.networks.create(
                 f"{self._project}_{name}",
@@ -163,7 +173,8 @@ class Containers:
         if config.again is None:
             await self._call(self._no_words, config)
         # A restarted gateway is published on the same port.
-        outside = config.again.controllers[1] if config.again is not None else free_port()
+        given = self._port_of(gateway_name(config.group)) or free_port()
+        outside = config.again.controllers[1] if config.again is not None else given
         service, ports = self._site.gateway(config, outside)
         await self._start_until(service, partial(self._answers, config.group, *ports.controllers))
         return ports
@@ -216,6 +227,7 @@ class Containers:
         again = {self._packs[pack.name] for pack in configs if pack.name in self._packs}
         for name in again:
             await self._start(self._services[name])
+        starting = []
         for service, packs in self._site.devices(
             [pack for pack in configs if pack.name not in self._packs]
         ):
@@ -223,7 +235,8 @@ class Containers:
                 self._packs[pack.name] = service.name
             self._services[service.name] = service
             await self._call(self._own_states, packs)
-            await self._start(service)
+            starting.append(service)
+        await self._start_all(starting)
 
     def _own_states(self, packs: Sequence[PackProcess]) -> None:
         for member in (member for pack in packs for member in pack.devices):
@@ -233,21 +246,30 @@ class Containers:
 
     # --- one container ---------------------------------------------------------------------------
 
-    async def _start(self, service: Service) -> None:
-        # A container that ends at once may be restarted before its first start has returned.
-        async with self._turns.setdefault(service.name, asyncio.Lock()):
-            self._starved.discard(service.name)
-            # Set this first, because a container's death may be reported before its start returns.
-            self._alive[service.name] = ContainerProgram(
-                partial(self._container, service.name), self._in_thread
-            )
+    async def _start_all(self, services: Sequence[Service]) -> None:
+        for service in services:
+            await self._start(service)
+
+    async def _start(self, *services: Service) -> None:
+        """Start the containers of services together."""
+        names = [service.name for service in services]
+        async with AsyncExitStack() as turns:
+            # A container that ends at once may be restarted before its first start has returned.
+            for name in names:
+                turn = self._turns.setdefault(name, asyncio.Lock())
+                await turns.enter_async_context(turn)
+                self._starved.discard(name)
+                # Set this first, because a death may be reported before the start returns.
+                self._alive[name] = ContainerProgram(
+                    partial(self._container, name), self._in_thread
+                )
             try:
-                await self._call(self._run, service)
+                await self._call(self._run, services)
             except LaunchFailed as error:
-                self._alive.pop(service.name, None)
-                raise LaunchFailed(
-                    f"the container {service.name} could not be started: {error}"
-                ) from None
+                for name in names:
+                    self._alive.pop(name, None)
+                what = f"the container {names[0]}" if len(names) == 1 else "the containers"
+                raise LaunchFailed(f"{what} could not be started: {error}") from None
 
     async def _start_until(self, service: Service, ready: Callable[[], bool]) -> None:
         """Start a container, and wait until it is ready.
@@ -264,12 +286,13 @@ class Containers:
 
         await self._starting.until_ready(service.name, look)
 
-    def _run(self, service: Service) -> None:
-        with suppress(docker.errors.NotFound):  # if there is no predecessor that died
-            old = self._container(service.name)
-            keep_log(old, self._folder)
-            old.remove(force=True)
-        run_container(self._client, self._site, service)
+    def _run(self, services: Sequence[Service]) -> None:
+        for service in services:
+            with suppress(docker.errors.NotFound):  # if there is no predecessor that died
+                old = self._container(service.name)
+                keep_log(old, self._folder)
+                old.remove(force=True)
+            run_container(self._client, self._site, service)
 
     def _container(self, name: str) -> Any:
         return self._client.containers.get(f"{self._project}-{docker_name(name)}")

@@ -21,7 +21,9 @@ from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.launch.docker.services import FOLDER_LABEL, NAME_LABEL, project_of
 
 _PROJECT_LABEL = "com.docker.compose.project"
-_SERVICE_LABEL = "com.docker.compose.service"
+SERVICE_LABEL = "com.docker.compose.service"
+"""Label of a container of Docker Compose; its value is the name of its service in the file."""
+
 _STACK_LABEL = "com.docker.stack.namespace"
 
 _SWEEPS = 20
@@ -62,6 +64,12 @@ def containers_of(client: docker.DockerClient, folder: Path) -> list[Any]:
     return _containers(client, _label(folder))
 
 
+def containers_of_project(client: docker.DockerClient, folder: Path) -> list[Any]:
+    """The containers that Docker Compose has made for a run folder, with those that a person has
+    added to its file."""
+    return _containers(client, f"{_PROJECT_LABEL}={project_of(folder)}")
+
+
 def folders_of(client: docker.DockerClient) -> tuple[list[Path], int]:
     """The run folders that have services, containers or networks, and the number of these."""
     networks: list[Any] = client.networks.list(filters={"label": FOLDER_LABEL})
@@ -72,7 +80,7 @@ def folders_of(client: docker.DockerClient) -> tuple[list[Path], int]:
 def name_of(container: Any) -> str:
     """The name of a container's log file, without its suffix."""
     labels = container.labels
-    return str(labels.get(NAME_LABEL) or labels.get(_SERVICE_LABEL) or container.name)
+    return str(labels.get(NAME_LABEL) or labels.get(SERVICE_LABEL) or container.name)
 
 
 def services_of(client: docker.DockerClient, folder: Path | None) -> list[Any]:

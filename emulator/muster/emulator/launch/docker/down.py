@@ -11,7 +11,7 @@ from typing import Any
 import docker.errors
 
 from muster.common.clock import WallClock
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, RunFailed
 from muster.emulator.credentials.issuing import remove_credentials
 from muster.emulator.launch.docker.daemon import (
     connected,
@@ -24,7 +24,8 @@ from muster.emulator.launch.docker.daemon import (
     take_back,
 )
 from muster.emulator.runs.conclusion import conclude
-from muster.emulator.runs.run_folder import own, run_folder
+from muster.emulator.runs.run_folder import has_detached_supervisor, own, run_folder
+from muster.emulator.runs.supervisor_socket import end_supervisor
 
 Say = Callable[[str], None]
 
@@ -43,9 +44,13 @@ def down(folder: Path, say: Say = print) -> dict[str, Any] | None:
         The summary of the run, or None if there is no ledger yet.
 
     Raises:
-        ConfigError: there is no run folder, or another muster process is running in it.
+        ConfigError: there is no run folder, or `muster run` is under way in it.
+        RunFailed: the fleet's supervisor does not end.
     """
     folder = run_folder(folder)
+    if has_detached_supervisor(folder):
+        say("ending the run")
+        end_supervisor(folder, WallClock())
     with own(folder):
         end(folder, say)
         concluded = conclude(folder)
@@ -63,7 +68,7 @@ def down_all(say: Say = print) -> int:
         folders, there = folders_of(client)
     for folder in folders:
         if folder.is_dir():
-            with suppress(ConfigError):  # no run folder any more, or locked by a running muster
+            with suppress(ConfigError, RunFailed):  # no run folder any more, or locked
                 down(folder, say)
     with connected() as client:
         remove_all(client, None, WallClock())

@@ -13,6 +13,7 @@ from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker.daemon import connected, containers_of, name_of
 from muster.emulator.launch.docker.services import docker_name
 from muster.emulator.launch.docker.stack import is_stack, problems
+from muster.emulator.runs.run_folder import has_detached_supervisor, resume_command, shown
 
 _SHOWN = 10
 """Most lines to show."""
@@ -35,7 +36,11 @@ def missing(folder: Path) -> list[str]:
         return [f"the state of its containers is unknown because Docker does not answer: {e}"]
     if not containers:  # `muster down` has removed them
         return []
-    return _most([*_without_a_container(file, containers), *_ended(containers)])
+    absent = list(_without_a_container(file, containers))
+    if has_detached_supervisor(folder):  # it starts what has ended, or fails the run
+        return _most([*absent, *_paused(folder, containers)])
+    more = [*_ended(containers), *_paused(folder, containers)]
+    return _most([*_unsupervised(folder), *absent, *more])
 
 
 def _most(found: list[str]) -> list[str]:
@@ -51,6 +56,14 @@ def _without_a_container(file: Path, containers: list[Any]) -> Iterator[str]:
                 f"{service} has no container: `docker compose --file {file} up --detach {service}` "
                 "makes it"
             )
+
+
+def _unsupervised(folder: Path) -> Iterator[str]:
+    where = Path(shown(folder))
+    yield (
+        f"its supervisor has ended, so nothing is restarted, and no faults can be injected: "
+        f"`{resume_command(where)}` starts both again"
+    )
 
 
 def _ended(containers: list[Any]) -> Iterator[str]:
@@ -70,5 +83,12 @@ def _ended(containers: list[Any]) -> Iterator[str]:
                 f"times so far, now with status {state['ExitCode']}: "
                 f"`docker logs {container.name}` shows its log"
             )
-        elif container.status == "paused":
-            yield f"{name_of(container)} is paused: `docker unpause {container.name}` resumes it"
+
+
+def _paused(folder: Path, containers: list[Any]) -> Iterator[str]:
+    for container in sorted(containers, key=name_of):
+        if container.status == "paused":
+            yield (
+                f"{name_of(container)} is paused: `muster unpause {shown(folder)}` resumes it if a "
+                f"fault did that, otherwise `docker unpause {container.name}`"
+            )

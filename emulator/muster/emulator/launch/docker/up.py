@@ -1,24 +1,21 @@
-"""`muster up`: starts a fleet that Docker keeps running, with Docker Compose or as a swarm's stack.
+"""`muster up`: starts a fleet in containers and leaves it running.
 
-No process of muster stays beside the fleet. All settings that are made at a run's start are written
-into the run folder, with a compose file. Docker keeps the containers, and restarts those that died
-as the file says. There is no supervisor during the run, so no restarts are counted, no traffic is
-recorded, and no plan is written.
+With Docker Compose, a supervisor stays: a process of this machine that restarts what dies, injects
+faults, and writes summary and report at the end (`runs.detached`). In a swarm none stays. All
+settings are written into the run folder, the swarm restarts what died, and there are no faults, no
+record of the traffic, and no plan.
 """
 
 import asyncio
-import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Final
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed
-from muster.common.processes import die_with_parent
 from muster.emulator.credentials.issuing import UNATTENDED_LIFETIME_S, certifier_of
 from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker import checks
@@ -28,7 +25,6 @@ from muster.emulator.launch.docker.compose_command import (
     require_supported,
 )
 from muster.emulator.launch.docker.compose_project import prepare
-from muster.emulator.launch.docker.compose_start import ContainerDeaths, wait_for_a_round
 from muster.emulator.launch.docker.daemon import (
     connected,
     containers_of,
@@ -37,20 +33,20 @@ from muster.emulator.launch.docker.daemon import (
 )
 from muster.emulator.launch.docker.down import Say, end
 from muster.emulator.launch.docker.services import Site, project_of
-from muster.emulator.launch.docker.stack import (
-    TaskDeaths,
-    deploy_command,
-    is_stack,
-    require_swarm,
-)
+from muster.emulator.launch.docker.stack import deploy_command, is_stack, require_swarm
+from muster.emulator.launch.docker.stack_start import start_stack
+from muster.emulator.launch.docker.supervised_start import start_supervised
 from muster.emulator.runs.conclusion import conclude
-from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import ADDRESS, new_run_folder, own, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
+
+RESTARTS: Final = 100
+"""`launch.restarts` of a scenario that does not set it: a fleet that is left running is disturbed,
+and goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +56,8 @@ class Up:
     Attributes:
         round: the last committed round when the fleet was found to be up.
         ended: whether the run has already ended.
+        device: the name of a device.
+        supervised: whether a supervisor stays, which can inject faults.
     """
 
     folder: Path
@@ -69,6 +67,8 @@ class Up:
     rounds: int
     seconds: float
     ended: bool
+    device: str
+    supervised: bool
 
 
 def up(
@@ -88,22 +88,33 @@ def up(
 
     Raises:
         ConfigError: the fleet cannot be started this way; nothing was started.
-        LaunchFailed: a container died or Docker failed; nothing is left running.
+        LaunchFailed: a program died or Docker failed; nothing is left running.
     """
     clock = clock or WallClock()
     began = clock.monotonic()
-    if not swarm:
+    if swarm:
+        require_supported(scenario)
+    else:
         compose_command()
-    require_supported(scenario)
+        scenario = left_running(scenario)
     make_images(scenario, say)
     checks.require(scenario)
     where = require_swarm(scenario) if swarm else None
     with new_run_folder(scenario.name, out, scenario.to_toml()) as new:
         folder = new.resolve()
-        with own(folder), _or_nothing(folder, say):
-            say("preparing the task")
-            asyncio.run(prepare(scenario, folder, clock, where))
+        with _or_nothing(folder, say):
+            if where is not None:
+                say("preparing the task")
+                asyncio.run(prepare(scenario, folder, clock, where))
             return _start(scenario, folder, say, clock, began)
+
+
+def left_running(scenario: Scenario) -> Scenario:
+    """The scenario with restarts for a fleet that is left running, unless it says how many."""
+    if "restarts" in scenario.launch.model_fields_set:
+        return scenario
+    launch = scenario.launch.model_copy(update={"restarts": RESTARTS})
+    return scenario.model_copy(update={"launch": launch})
 
 
 def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> Up:
@@ -112,7 +123,7 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
 
     Raises:
         ConfigError: there is no compose file, or the fleet is up; nothing was started.
-        LaunchFailed: a container died or Docker failed; nothing is left running.
+        LaunchFailed: a program died or Docker failed; nothing is left running.
     """
     clock = clock or WallClock()
     began = clock.monotonic()
@@ -123,13 +134,15 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
             f"muster run --resume {folder}"
         )
     scenario = read_scenario(folder / "scenario.toml")
-    with connected() as client:
-        if containers_of(client, folder) or services_of(client, folder):
-            raise ConfigError(f"{folder} has containers; `muster down {folder}` removes them")
     with own(folder):
+        with connected() as client:
+            if services_of(client, folder):
+                raise ConfigError(f"{folder} has containers; `muster down {folder}` removes them")
+            if containers_of(client, folder):
+                end(folder, say)  # what is left of a supervisor that was killed
         require_resumable(folder, scenario)
-        with _or_nothing(folder, say):
-            return _start(scenario, folder, say, clock, began)
+    with _or_nothing(folder, say):
+        return _start(scenario, folder, say, clock, began)
 
 
 def describe(up: Up) -> str:
@@ -137,12 +150,19 @@ def describe(up: Up) -> str:
     folder = shown(up.folder)
     took = f"{up.seconds:.1f} s after the start"
     state = f"round {up.round} of {up.rounds} is committed" if not up.ended else "the run has ended"
+    disturb = [
+        f"  disturb  muster inject {folder} partition --target {up.device} --for-s 20",
+        f"           muster pause {folder} {up.device} --for-s 20",
+        f"  heal     muster heal {folder}",
+    ]
     return "\n".join(
         [
             f"{up.devices} devices are up, {up.containers} containers in all; {state}, {took}",
             "",
             f"  follow   muster status {folder}",
             f"           muster watch {folder}",
+            f"           muster live {folder}",
+            *(disturb if up.supervised else []),
             f"  report   muster report {folder}",
             f"  stop     muster stop {folder}",
             f"  remove   muster down {folder}",
@@ -176,39 +196,13 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _start(scenario: Scenario, folder: Path, say: Say, clock: Clock, began: float) -> Up:
-    in_swarm = is_stack(folder)
+    run_progress, in_swarm = RunProgress(), is_stack(folder)
     if in_swarm:
-        require_swarm(scenario)
-        starter, command = "docker stack deploy", deploy_command(folder, project_of(folder))
+        with own(folder):
+            _deploy(scenario, folder, run_progress, say, clock)
     else:
-        starter = "Docker Compose"
-        command = [*compose_command(), "--file", str(folder / COMPOSE), "up", "--detach"]
-    tail, run_progress = Tail(folder / "journal.jsonl"), RunProgress()
-    for left in (folder / ADDRESS, *folder.glob("setup/*.words/*")):
-        left.unlink(missing_ok=True)
-    certifier = certifier_of(scenario.launch, True, clock, UNATTENDED_LIFETIME_S)
-    ProcessConfigs(scenario, folder).issue_credentials(certifier)
-    hand_over(folder, Site(scenario, folder).user)
-    log = folder / "logs/compose.log"
-    say("starting containers")
-    with open(log, "ab") as output, connected() as client:
-        starting = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # so that only this process gets Ctrl-C at the terminal
-            env={**os.environ, "COMPOSE_HTTP_TIMEOUT": "600"},
-            preexec_fn=partial(die_with_parent, os.getpid()),
-        )
-        try:
-            watched = TaskDeaths if in_swarm else ContainerDeaths
-            deaths = watched(client, folder)
-            wait_for_a_round(deaths, folder, starting, starter, tail, run_progress, say, clock)
-        finally:
-            if starting.poll() is None:
-                starting.kill()
-            starting.wait()
+        start_supervised(folder, run_progress, say, clock)
+    with connected() as client:
         there = len(services_of(client, folder) or containers_of(client, folder))
     return Up(
         folder=folder,
@@ -218,4 +212,19 @@ def _start(scenario: Scenario, folder: Path, say: Say, clock: Clock, began: floa
         rounds=run_progress.rounds,
         seconds=clock.monotonic() - began,
         ended=run_progress.status is not None,
+        device=min(run_progress.enrolled, default="DEVICE"),
+        supervised=not in_swarm,
     )
+
+
+def _deploy(
+    scenario: Scenario, folder: Path, run_progress: RunProgress, say: Say, clock: Clock
+) -> None:
+    require_swarm(scenario)
+    for left in (folder / ADDRESS, *folder.glob("setup/*.words/*")):
+        left.unlink(missing_ok=True)
+    certifier = certifier_of(scenario.launch, True, clock, UNATTENDED_LIFETIME_S)
+    ProcessConfigs(scenario, folder).issue_credentials(certifier)
+    hand_over(folder, Site(scenario, folder).user)
+    say("starting containers")
+    start_stack(folder, deploy_command(folder, project_of(folder)), run_progress, say, clock)

@@ -1,24 +1,21 @@
-"""Waits until a fleet that Docker Compose or a swarm starts has committed a round."""
+"""Starts the fleet of a run folder in a Docker swarm, and waits until it has committed a round."""
 
+import os
+import subprocess
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import docker
-import docker.errors
+from typing import Protocol
 
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
-from muster.emulator.launch.docker.daemon import (
-    containers_of,
-    name_of,
-)
+from muster.common.processes import die_with_parent
+from muster.emulator.launch.docker.daemon import connected
 from muster.emulator.launch.docker.down import Say
-from muster.emulator.launch.starting import LAST_LINES, quoted
+from muster.emulator.launch.docker.stack import TaskDeaths
+from muster.emulator.launch.starting import quoted
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.run_progress import RunProgress
-
-if TYPE_CHECKING:
-    import subprocess
 
 _LOOK_S = 0.2
 _SAY_EVERY_S = 2.0
@@ -28,9 +25,6 @@ _TOLD_S = 5.0
 _DEATHS_TOLD = 2
 """Most containers, besides the server, whose last lines are told."""
 
-_RESTARTS = 2
-"""A device that was restarted so often before the first round counts as dead."""
-
 
 class Deaths(Protocol):
     """What has died of a fleet, by name, with the status and the last lines of the log."""
@@ -39,18 +33,44 @@ class Deaths(Protocol):
         """Status and last lines of what has ended but should run.
 
         Args:
-            patient: leave out what Docker starts again.
+            patient: leave out what the swarm starts again.
         """
 
     def restarted(self) -> dict[str, str]:
-        """The last lines of what died and what Docker has started again."""
+        """The last lines of what died and what the swarm has started again."""
+
+
+def start_stack(
+    folder: Path, command: Sequence[str], run_progress: RunProgress, say: Say, clock: Clock
+) -> None:
+    """Start a fleet with `docker stack deploy`, and wait until a round is committed.
+
+    Raises:
+        LaunchFailed: that program or the run failed, or a container died.
+    """
+    tail, log = Tail(folder / "journal.jsonl"), folder / "logs/compose.log"
+    with open(log, "ab") as output, connected() as client:
+        starting = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # so that only this process gets Ctrl-C at the terminal
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+        try:
+            deaths = TaskDeaths(client, folder)
+            wait_for_a_round(deaths, folder, starting, tail, run_progress, say, clock)
+        finally:
+            if starting.poll() is None:
+                starting.kill()
+            starting.wait()
 
 
 def wait_for_a_round(
     deaths: Deaths,
     folder: Path,
     starting: "subprocess.Popen[bytes]",
-    starter: str,
     tail: Tail,
     run_progress: RunProgress,
     say: Say,
@@ -58,9 +78,6 @@ def wait_for_a_round(
 ) -> None:
     """Wait until the program that starts the containers is done and a round is committed, or the
     run has ended.
-
-    Args:
-        starter: what people call that program.
 
     Raises:
         LaunchFailed: that program or the run failed, or a container died.
@@ -75,7 +92,7 @@ def wait_for_a_round(
             break  # whatever the program still waits for
         if starting.poll():
             raise LaunchFailed(
-                f"{starter} ended with status {starting.returncode}"
+                f"docker stack deploy ended with status {starting.returncode}"
                 f"{quoted((folder / 'logs/compose.log').read_text(errors='replace'))}"
             )
         if dead and run_progress.status is None:
@@ -118,37 +135,3 @@ def _behind_the_end(deaths: Deaths, clock: Clock) -> list[str]:
     first = sorted(told, key=lambda name: (name != "evaluation", name))[:_DEATHS_TOLD]
     own = [f"server ended with status {server}"] if server else []
     return [*(told[name] for name in first), *own]
-
-
-class ContainerDeaths:
-    """What has died of the containers of this machine."""
-
-    def __init__(self, client: docker.DockerClient, folder: Path) -> None:
-        self._client = client
-        self._folder = folder
-
-    def dead(self, patient: bool = True) -> dict[str, str]:
-        """As `Deaths.dead`."""
-        found = {}
-        for container in containers_of(self._client, self._folder):
-            if container.status not in ("exited", "restarting", "dead"):
-                continue
-            status = container.attrs["State"]["ExitCode"]
-            again = container.attrs["HostConfig"]["RestartPolicy"]["Name"] == "on-failure"
-            restarts_left = container.attrs["RestartCount"] < _RESTARTS
-            if again and (status == 0 or (patient and restarts_left)):
-                continue
-            found[name_of(container)] = f"{status}{_log_of(container)}"
-        return found
-
-    def restarted(self) -> dict[str, str]:
-        """As `Deaths.restarted`."""
-        return {
-            name_of(container): _log_of(container)
-            for container in containers_of(self._client, self._folder)
-            if container.attrs["RestartCount"] and container.status == "running"
-        }
-
-
-def _log_of(container: Any) -> str:
-    return quoted(container.logs(tail=LAST_LINES).decode(errors="replace"))
