@@ -180,7 +180,7 @@ def test_what_is_killed_comes_back_and_the_run_goes_on(
     def restarted(times: int) -> bool:
         lines = (folder / "journal.jsonl").read_text().splitlines()
         events = [json.loads(line) for line in lines if '"restarted"' in line]
-        return sum(event["process"] == name for event in events) == times
+        return len([event for event in events if event["process"] == name]) == times
 
     def further(before: int) -> bool:
         return committed(muster, folder) > before + 1

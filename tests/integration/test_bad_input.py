@@ -364,6 +364,35 @@ async def test_a_lockstep_round_without_a_word_fails_after_the_stall(world: Make
         await asyncio.shield(w.running)
 
 
+async def test_a_lockstep_round_without_a_word_says_for_whom_it_waits(world: MakeWorld) -> None:
+    clock = ManualClock()
+    w = await world(stall_s=60.0, time=clock)
+    await w.both()
+    await w.until("round_opened")
+    clock.advance(5.0)
+    told = await w.until("waiting")
+    assert (told["round"], told["clients"], told["number"]) == (1, ["a", "b"], 2)
+    clock.advance(5.0)
+    clock.advance(5.0)
+    assert [event["event"] for event in w.events].count("waiting") == 1
+
+
+async def test_a_server_that_was_stopped_for_a_while_does_not_say_that_devices_are_silent(
+    world: MakeWorld,
+) -> None:
+    """What they have sent meanwhile lies in its sockets."""
+    clock = ManualClock()
+    w = await world(stall_s=60.0, time=clock)
+    await w.both()
+    await w.until("round_opened")
+    clock.advance(30.0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert "waiting" not in [event["event"] for event in w.events]
+    clock.advance(5.0)
+    await w.until("waiting")
+
+
 async def test_a_fleet_that_does_not_assemble_fails_after_the_stall(world: MakeWorld) -> None:
     w = await world(stall_s=0.05)
     await w.attend("a")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from muster.common.config import validate
+from muster.emulator.launch import SWARM
 from muster.emulator.launch.docker.compose import Project, compose_text
 from muster.emulator.launch.docker.compose_project import fleet
 from muster.emulator.launch.docker.container import container_settings
@@ -24,7 +25,7 @@ from muster.emulator.launch.docker.services import (
     Service,
     Site,
 )
-from muster.emulator.launch.docker.stack import SWARM, Swarm, empty_mounts, make_empty
+from muster.emulator.launch.docker.stack import Swarm, empty_mounts, make_empty
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 

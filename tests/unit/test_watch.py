@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.emulator.test_progress import committed, waiting
 
 from muster.common.errors import Unreachable
 from muster.emulator.runs import control
-from muster.emulator.runs.following import watch
+from muster.emulator.runs.following import status_of, watch
+from muster.v1 import operator_pb2 as pb
 
 
 def event(name: str, number: int, role: str = "server", **more: Any) -> dict[str, Any]:
@@ -71,3 +73,31 @@ def test_a_server_that_is_gone_before_the_run_has_ended_is_reported(
     sends(monkeypatch, lines)
     with pytest.raises(Unreachable, match="gone"):
         list(watch(folder))
+
+
+APPLIED = {**event("fault_applied", 5, fault="partition-1", targets=["town-0001"]), "number": 1}
+
+
+@pytest.mark.parametrize(
+    ("events", "advice"),
+    [
+        ([], "`muster revoke {} town-0001` lets the run go on without it"),
+        ([APPLIED], "`muster heal {}` ends the faults that act"),
+    ],
+    ids=["no fault", "a fault"],
+)
+def test_the_status_of_a_round_that_waits_says_for_whom_and_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, events: list[dict[str, Any]], advice: str
+) -> None:
+    reply = pb.StatusReply(run="r", round=9, rounds=30, phase="collecting", called=3)
+    monkeypatch.setattr(control, "server_status", lambda _: reply)
+    write(folder, committed(8), *events, waiting("town-0001", number=1))
+    told = status_of(folder)
+    (line,) = (each for each in told.lines if "waits" in each)
+    assert line.startswith("round 9 waits for town-0001: ")
+    assert line.endswith(advice.format(folder))
+    assert told.waits_for == ["town-0001"]
+    write(folder, committed(9))
+    told = status_of(folder)
+    assert told.waits_for == []
+    assert not [each for each in told.lines if "waits" in each]

@@ -187,6 +187,20 @@ class Duplicate(Event):
 
 
 @dataclass(frozen=True)
+class Waiting(Event):
+    """In lockstep, no device has said anything for some seconds, and the round waits.
+
+    Attributes:
+        clients: the first devices that it waits for.
+        number: the number of devices that it waits for.
+    """
+
+    round: int
+    clients: Sequence[str]
+    number: int
+
+
+@dataclass(frozen=True)
 class Warned(Event):
     """An aggregator gave a warning. Each server process writes the same warning once.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.runs.progress import FEW_ROUNDS, Lines, LivePanel, facts_of, progress
+from muster.emulator.runs.progress import FEW_ROUNDS, Lines, LivePanel, facts_of, progress, stage_of
 from muster.emulator.runs.run_progress import RunProgress
 
 
@@ -370,6 +370,30 @@ def test_an_occurrence_that_is_over_drops_its_targets_when_a_later_one_has_begun
     assert kept() == [[], ["dev-0001"], ["dev-0001"]]
     run.happen({"event": "fault_healed", "number": 2, **fault})
     assert kept() == [[], [], ["dev-0001"]]
+
+
+def waiting(*clients: str, number: int) -> dict[str, Any]:
+    return {"event": "waiting", "round": 9, "clients": clients, "number": number, "at": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (waiting("town-0001", number=1), "round 9 waits for town-0001"),
+        (waiting("a", "b", number=2), "round 9 waits for a and 1 other device"),
+        (waiting("a", "b", number=17), "round 9 waits for a and 16 other devices"),
+    ],
+)
+@pytest.mark.parametrize("over", [committed(9), ended("stopped"), started(30)])
+def test_a_round_that_waits_says_for_whom_until_it_goes_on(
+    event: dict[str, Any], said: str, over: dict[str, Any]
+) -> None:
+    state = RunProgress(rounds=30, round=8)
+    state.happen(event)
+    assert state.notices == [said]
+    assert stage_of(state) == said
+    state.happen(over)
+    assert "waits" not in stage_of(state)
 
 
 def test_empty_rounds_are_counted_and_unknown_events_passed_over() -> None:

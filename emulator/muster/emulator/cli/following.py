@@ -39,8 +39,8 @@ def watch(folder: Path, as_json: bool) -> None:
             click.echo(json.dumps(event))
         return
     found = following.status_of(folder)
+    click.echo("\n".join(found.lines))
     if found.state != "running":
-        click.echo("\n".join(found.lines))
         return
     display = progress(sys.stdout, WallClock(), title=found.run)
     try:

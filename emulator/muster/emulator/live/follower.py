@@ -72,8 +72,7 @@ class Follower:
         if self._run_state and now - self._alive_at < _ALIVE_S:
             return self._run_state
         self._alive_at = now
-        if (self.folder / COMPOSE).is_file():  # no process outside of the fleet holds the folder
+        runs = not is_free(self.folder)
+        if not runs and (self.folder / COMPOSE).is_file():  # a fleet that goes on without a process
             runs = changed or server_listens(self.folder)
-        else:
-            runs = not is_free(self.folder)
         return RUNNING if runs else INTERRUPTED

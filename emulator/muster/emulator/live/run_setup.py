@@ -8,7 +8,7 @@ from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason
 from muster.emulator.fleet.population import names_of
-from muster.emulator.launch import COMPOSE
+from muster.emulator.launch import is_stack
 from muster.emulator.runs.run_folder import SCENARIO
 
 
@@ -74,7 +74,7 @@ def run_setup(folder: Path) -> RunSetup:
         groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first))
     server: dict[str, Any] = scenario.get("server", {})
     mode = server.get("mode", {}).get("kind", "synchronous")
-    has_supervisor = not (folder / COMPOSE).is_file()
+    has_supervisor = not is_stack(folder)
     return RunSetup(
         name=str(scenario.get("name", folder.name)),
         folder=folder.name,

@@ -61,6 +61,8 @@ class RunStatus:
         bytes_up, bytes_down: of all updates and models that travelled so far.
         seconds_left: an estimate; None if it is too early to say, or if the run has ended.
         faults: faults that act at the moment, each with its targets.
+        waits_for: the first devices for which the open round has waited for some seconds; empty if
+            it does not wait.
         problems: containers of the run that do not run, a line each.
     """
 
@@ -80,6 +82,7 @@ class RunStatus:
     bytes_down: int
     seconds_left: float | None
     faults: list[str]
+    waits_for: list[str]
     problems: list[str]
     lines: list[str]
 
@@ -124,6 +127,7 @@ def status_of(folder: Path) -> RunStatus:
             f"round {open_round.number} is {open_round.phase}: {open_round.called} called, "
             f"{open_round.answered} answered, {open_round.updates} updates"
         )
+    lines += _waiting(folder, progress)
     if facts := [*facts_of(progress), *time_left(progress)]:
         lines.append(", ".join(facts))
     if faults:
@@ -140,10 +144,26 @@ def status_of(folder: Path) -> RunStatus:
         open_round=open_round,
         seconds_left=progress.left_s,
         faults=faults,
+        waits_for=list(progress.awaited),
         problems=problems,
         lines=[*lines, *problems],
         **_measured(progress),
     )
+
+
+def _waiting(folder: Path, progress: RunProgress) -> list[str]:
+    """That the open round waits, for whom, and what to do; empty if it does not wait."""
+    if not progress.waiting:
+        return []
+    where, first = shown(folder), progress.awaited[0]
+    if progress.acting:
+        advice = f"`muster heal {where}` ends the faults that act"
+    else:
+        advice = (
+            f"{where}/logs and `docker logs` may say why; `muster revoke {where} {first}` lets the "
+            f"run go on without it"
+        )
+    return [f"{progress.waiting}: {advice}"]
 
 
 def _committed(progress: RunProgress, round: int, of: int, version: int) -> str:
@@ -170,7 +190,7 @@ def _ended(folder: Path, progress: RunProgress) -> RunStatus:
         lines = describe(read_summary(folder), where).splitlines()
     else:
         lines = [f"the run has ended; {ending_of(progress)}"]
-        if (folder / COMPOSE).is_file():
+        if (folder / COMPOSE).is_file() and is_free(folder):  # no supervisor is about to do it
             lines.append(
                 f"Its containers are still there. `muster down {where}` removes them and writes "
                 f"the summary and the report"
@@ -187,6 +207,7 @@ def _ended(folder: Path, progress: RunProgress) -> RunStatus:
         open_round=None,
         seconds_left=None,
         faults=[],
+        waits_for=[],
         problems=[],
         lines=lines,
         **_measured(progress),

@@ -177,6 +177,8 @@ def _notices(state: RunProgress, event: Event) -> list[str]:
 def stage_of(state: RunProgress) -> str:
     if state.measuring:
         return f"measuring links: {state.measuring}"
+    if state.waiting:
+        return state.waiting
     if not state.starting:
         return f"{state.counts[:-1]} {state.done} of {state.rounds}"
     if state.population:

@@ -68,6 +68,9 @@ class RunProgress:
         bytes_up, bytes_down: bytes of the bodies that devices sent and received in the whole run.
         arriving: bytes of the updates that have arrived in the open round.
         measuring: the step of measuring links before the run; empty if none is measured.
+        awaited: the first devices for which the open round has waited for some seconds; empty if
+            it does not wait.
+        waiting: that it waits and for whom, for a person; empty if it does not.
         faults: the occurrences of faults by name and number, in the order in which they appeared.
         notices: messages for a person, one line each; the displays remove them.
     """
@@ -94,6 +97,8 @@ class RunProgress:
     status: str | None = None
     detail: str = ""
     measuring: str = ""
+    awaited: Sequence[str] = ()
+    waiting: str = ""
     faults: dict[tuple[str, int], FaultProgress] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     _committed_at: float | None = None
@@ -143,6 +148,7 @@ class RunProgress:
         self.round, self.version = event["round"], event["version"]
         self.counts_versions = event.get("counts") == "versions"
         self.bytes_up, self.bytes_down = event["bytes_up"], event["bytes_down"]
+        self._goes_on()
         self.status, self.detail = None, ""  # a run that had ended was resumed
         self._committed_at = None  # earlier events may be about rounds of the previous server
 
@@ -158,9 +164,20 @@ class RunProgress:
     def _received(self, event: Event) -> None:
         self.arriving += event["bytes"]
 
+    def _waiting(self, event: Event) -> None:
+        self.awaited = [clean(client) for client in event["clients"]]
+        more = event["number"] - 1
+        who = self.awaited[0] + (f" and {more} other device{'s' * (more > 1)}" if more else "")
+        self.waiting = f"round {event['round']} waits for {who}"
+        self.notices.append(self.waiting)
+
+    def _goes_on(self) -> None:
+        self.awaited, self.waiting = (), ""
+
     def _round_committed(self, event: Event) -> None:
         self.round, self.called, self.folded = event["round"], event["called"], event["folded"]
         self.version, self.epsilon = event["version"], event.get("epsilon")
+        self._goes_on()
         self.empty += event["outcome"] == "empty"
         self.seconds += event["seconds"]
         self.bytes_up += event["bytes_up"]
@@ -190,6 +207,7 @@ class RunProgress:
         self.notices.append(f"problem: {clean(event['process'])} died ({how})")
         if event["process"] == "server":
             # Sessions and the open round end with their server.
+            self._goes_on()
             self.enrolled.clear()
             self.present.clear()
             self.arriving, self._committed_at = 0, None
@@ -248,6 +266,7 @@ class RunProgress:
         self.notices.append(f"there is room on the disk again, after {event['seconds']:.0f} s")
 
     def _ended(self, event: Event) -> None:
+        self._goes_on()
         self.status, self.detail = clean(event["status"]), clean(event["detail"] or "")
         self.bytes_up += event["bytes_up"]
         self.bytes_down += event["bytes_down"]
@@ -265,6 +284,7 @@ _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
     "attended": RunProgress._attended,
     "left": RunProgress._left,
     "received": RunProgress._received,
+    "waiting": RunProgress._waiting,
     "round_committed": RunProgress._round_committed,
     "evaluated": RunProgress._evaluated,
     "verifying": RunProgress._verifying,

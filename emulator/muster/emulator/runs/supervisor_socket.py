@@ -19,6 +19,7 @@ import orjson
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, MusterError, RunFailed, Unreachable
+from muster.emulator.launch import is_stack
 from muster.emulator.runs.run_folder import is_free, resume_command, run_folder, shown
 from muster.wire.connections.ports import LinePort, Talk, read_line
 
@@ -138,8 +139,6 @@ def end_supervisor(folder: Path, clock: Clock) -> None:
 
 
 def _why_nobody(folder: Path) -> str:
-    from muster.emulator.launch.docker.stack import is_stack  # Docker's API takes 0.2 s to import
-
     where = shown(folder)
     if is_stack(folder):
         return (

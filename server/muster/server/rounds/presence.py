@@ -1,8 +1,10 @@
 """Presence of devices: the assembly of the fleet, devices that fall silent, and stalled rounds."""
 
+import math
+
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
-from muster.common.events import Left, Tell
+from muster.common.events import Left, Tell, Waiting
 from muster.server.account.ledger import Ledger
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
@@ -16,6 +18,15 @@ from muster.server.updates.receiver import UpdateReceiver
 _SETTLE_S = 2.0
 """After a restart, on clocks on which devices go away: seconds without a new arrival after which
 the fleet counts as assembled."""
+
+_SILENCE_S = 5.0
+"""Seconds without a word of any device after which a round is said to wait."""
+
+_LATE_S = 1.0
+"""A server that wakes so many seconds too late was stopped, and has not read yet what has come."""
+
+_NAMED = 10
+"""Most devices that are named if a round waits for them."""
 
 
 class Presence:
@@ -125,18 +136,26 @@ class Presence:
         Raises:
             RunFailed: `UpdateReceiver.progress_at` is `stall_s` old while a round collects.
         """
+        told_at, due = -math.inf, math.inf
         while True:
-            limit = self._receiver.progress_at + self._settings.stall_s
-            if self._clock.monotonic() >= limit:
-                round = self._receiver.round
-                if round is not None and round.phase is RoundPhase.COLLECTING:
+            now, progress_at = self._clock.monotonic(), self._receiver.progress_at
+            limit, round = progress_at + self._settings.stall_s, self._receiver.round
+            collecting = round is not None and round.phase is RoundPhase.COLLECTING
+            if now >= limit:
+                if round is not None and collecting:
                     raise RunFailed(self._stalled(round))
-                self._receiver.progress_at = self._clock.monotonic()
-            else:
-                await self._clock.sleep_until(limit)
+                self._receiver.progress_at = now
+                continue
+            silent = now >= progress_at + _SILENCE_S and now <= due + _LATE_S
+            if round is not None and collecting and silent and told_at < progress_at:
+                clients = _awaited(round)
+                self._tell(Waiting(round.number, clients[:_NAMED], len(clients)))
+                told_at = progress_at
+            due = min(limit, now + _SILENCE_S)
+            await self._clock.sleep_until(due)
 
     def _stalled(self, round: Round) -> str:
-        silent = [client for client, member in round.cohort.items() if not member.spoke]
+        silent = _awaited(round)
         shown = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
         return (
             f"round {round.number} stalled: no device answered for {self._settings.stall_s:g} s; "
@@ -148,3 +167,8 @@ class Presence:
         """Record that the stream of a pack's devices ended."""
         for client in pack.devices:
             self._tell(Left(client, why))
+
+
+def _awaited(round: Round) -> list[str]:
+    """The devices that a round still waits for."""
+    return [client for client, member in round.cohort.items() if not member.spoke]

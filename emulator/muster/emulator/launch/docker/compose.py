@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from muster.emulator.launch import COMPOSE
+from muster.emulator.launch import COMPOSE, SWARM
 from muster.emulator.launch.docker.container_limits import CPU_PERIOD_US, LOG_DRIVER, LOG_OPTIONS
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
@@ -26,7 +26,7 @@ from muster.emulator.launch.docker.services import (
     Service,
     docker_name,
 )
-from muster.emulator.launch.docker.stack import SWARM, Swarm, empty_mounts
+from muster.emulator.launch.docker.stack import Swarm, empty_mounts
 
 ENVIRONMENT: Final = ".env"
 

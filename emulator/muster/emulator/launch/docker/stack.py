@@ -21,9 +21,6 @@ from muster.emulator.launch.starting import LAST_LINES, quoted
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 
-SWARM: Final = "x-swarm"
-"""The section that marks the compose file of a swarm."""
-
 _EMPTY: Final = "setup/empty"
 
 _FAILURES: Final = 3
@@ -89,15 +86,6 @@ def require_swarm(scenario: Scenario) -> Swarm:
         node=state["NodeID"],
         labels={group_network(group): labels for group, labels in wanted.items()},
     )
-
-
-def is_stack(folder: Path) -> bool:
-    """Whether the compose file of a run folder is for a swarm."""
-    file = folder / COMPOSE
-    if not file.is_file():
-        return False
-    with file.open() as lines:
-        return any(line.startswith(SWARM) for line in lines)
 
 
 def deploy_command(folder: Path, project: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Final
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.credentials.issuing import UNATTENDED_LIFETIME_S, certifier_of
-from muster.emulator.launch import COMPOSE
+from muster.emulator.launch import COMPOSE, is_stack
 from muster.emulator.launch.docker import checks
 from muster.emulator.launch.docker.compose_command import (
     compose_command,
@@ -33,7 +33,7 @@ from muster.emulator.launch.docker.daemon import (
 )
 from muster.emulator.launch.docker.down import Say, end
 from muster.emulator.launch.docker.services import Site, project_of
-from muster.emulator.launch.docker.stack import deploy_command, is_stack, require_swarm
+from muster.emulator.launch.docker.stack import deploy_command, require_swarm
 from muster.emulator.launch.docker.stack_start import start_stack
 from muster.emulator.launch.docker.supervised_start import start_supervised
 from muster.emulator.runs.conclusion import conclude
