@@ -129,6 +129,49 @@ def _ledger(folder: Path, query: str) -> int:
         return int(ledger.execute(query).fetchone()[0])
 
 
+WORKS: dict[str, dict[str, Any]] = {
+    "goal": {"selection": {"kind": "uniform", "k": 3, "over_selection": 1.5}, "deadline_s": 6.0},
+    "deadline": {"deadline_s": 4.0},
+    "last word": {},
+    "drop-outs": {"deadline_s": 9.0, "goal": 5},
+}
+
+
+def modelled(tmp_path: Path, name: str) -> Path:
+    """A run whose rounds last as long as their work."""
+    lossy = name == "drop-outs"
+    group = {
+        "name": "g",
+        "count": 7,
+        "device": {"examples_per_s": {"kind": "log-normal", "median": 6, "sigma": 0.6}},
+        "availability": {"kind": "bernoulli", "probability": 0.6},
+        "participation": {"drop_out": 0.3 if lossy else 0.0},
+    }
+    clock, server = {"kind": "modelled", "round_s": 4.0}, {"rounds": 20, **WORKS[name]}
+    planned = scenario("fedavg", SYNCHRONOUS, clock=clock, server=server, groups=[group])
+    assert simulate_run(planned, tmp_path / "run") == "completed"
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("name", sorted(WORKS))
+def test_rounds_last_as_long_as_their_work_by_the_answers_of_devices(
+    tmp_path: Path, name: str
+) -> None:
+    result = audit(modelled(tmp_path, name))
+    assert result.agrees, result.first
+    times = next(check for check in result.checks if check.title == "scenario time")
+    assert (times.compared, list(times.skipped)) == (40, [])
+
+
+def test_a_round_that_lasted_too_long_is_found(tmp_path: Path) -> None:
+    run = modelled(tmp_path, "goal")
+    change(run, "UPDATE rounds SET next_s = next_s + 1 WHERE round = 3")
+    change(run, "UPDATE rounds SET scenario_s = scenario_s + 1 WHERE round = 4")
+    change(run, "UPDATE rounds SET next_s = next_s + 1 WHERE round = 4")
+    found = first_of(run)
+    assert (found.what, found.round) == ("scenario second at which it ends", 3)
+
+
 # --- defects -------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """The plan of a scenario whose updates may outlive their round says what the ledger of its run
 says: every call, every answer, and what became of every update."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from muster.emulator.experiments.planning.result import GroupPlan, Learning
 from muster.emulator.fleet.lives import by_group, life_of, members_of
 from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
+from muster.emulator.runs.run_folder import LEDGER
 from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.faults import KillAt
 from muster.emulator.simulation.whole_run import simulate_run
 from muster.server.rounds import round_commit
 
@@ -136,8 +140,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def scenario(name: str) -> Scenario:
-    sections = SCENARIOS[name]
+def scenario(name: str, sections: dict[str, Any] | None = None) -> Scenario:
+    sections = SCENARIOS[name] if sections is None else sections
     values = {
         "name": "planned",
         "seed": 4,
@@ -155,18 +159,23 @@ def count(rows: pd.DataFrame, rounds: int, column: str = "round") -> list[int]:
     return [int((rows[column] == number).sum()) for number in range(1, rounds + 1)]
 
 
-def assert_the_account_says_the_same(account: Account, group: GroupPlan) -> None:
-    rounds, counting = len(account.rounds), group.counting
-    assert counting is not None
-    clients = account.clients.set_index("client")["group"]
+def assert_the_calls_are_the_same(account: Account, group: GroupPlan) -> None:
+    rounds, clients = len(account.rounds), account.clients.set_index("client")["group"]
     answers = account.answers[account.answers["client"].map(clients) == group.name]
-    said = account.contributions[account.contributions["client"].map(clients) == group.name]
     accepted = answers[answers["decision"] != "decline"]
     assert count(answers, rounds) == group.called.tolist()
     assert count(accepted, rounds) == group.accepted.tolist()
     assert count(answers[answers["decision"] == "accept"], rounds) == group.delivered.tolist()
     for reason, counts in group.reasons.items():
         assert count(answers[answers["reason"] == reason.value], rounds) == counts.tolist()
+
+
+def assert_the_account_says_the_same(account: Account, group: GroupPlan) -> None:
+    rounds, counting = len(account.rounds), group.counting
+    assert counting is not None
+    clients = account.clients.set_index("client")["group"]
+    said = account.contributions[account.contributions["client"].map(clients) == group.name]
+    assert_the_calls_are_the_same(account, group)
     folded = said[said["outcome"] == "folded"]
     assert count(folded, rounds) == counting.folded.tolist()
     assert count(folded[folded["staleness"] > 0], rounds) == counting.stale.tolist()
@@ -198,6 +207,79 @@ def test_the_plan_says_what_the_ledger_says(tmp_path: Path, name: str) -> None:
         assert rounds["next_s"].iloc[-1] == found.end_s
         for group in found.groups:
             assert_the_account_says_the_same(account, group)
+
+
+MODELLED: dict[str, dict[str, Any]] = {
+    "over-selection": {
+        "server": {
+            "deadline_s": 6.0,
+            "selection": {"kind": "uniform", "k": 3, "over_selection": 1.5},
+        },
+        "groups": [QUICK, ABSENT],
+    },
+    "drop-outs": {"server": {"deadline_s": 9.0}, "groups": [DROPPING, ABSENT]},
+    "without a deadline": {"server": {}, "groups": [DROPPING, ABSENT]},
+    "a shared link": {"server": {"deadline_s": 4.0, "goal": 4}, "groups": [QUICK, VALLEY]},
+    "phones": {
+        "clock": {"kind": "modelled", "round_s": 600.0, "starts_at_h": 20},
+        "server": {"rounds": 40, "deadline_s": 3000.0, "goal": 3},
+        "groups": [PHONES, {**QUICK, "count": 1}],
+    },
+    "opportunistic": {
+        "server": {"mode": OPPORTUNISTIC, "goal": 4, "deadline_s": 9.0},
+        "groups": [QUICK, ABSENT],
+    },
+    "opportunistic over a shared link": {
+        "server": {"mode": OPPORTUNISTIC, "deadline_s": 9.0},
+        "groups": [QUICK, VALLEY],
+    },
+    "buffered": {"server": {"mode": BUFFERED}, "groups": [QUICK, ABSENT]},
+}
+
+
+def newest_model(run: Path) -> str:
+    """The SHA-256 of the newest version."""
+    with closing(sqlite3.connect(run / LEDGER)) as ledger:
+        query = "SELECT sha256 FROM versions ORDER BY version DESC LIMIT 1"
+        return str(ledger.execute(query).fetchone()[0])
+
+
+KILLS = KillAt("server", "round_opened", 4), KillAt("server", "received", 9)
+
+
+def modelled(name: str) -> Scenario:
+    return scenario(name, {"clock": {"kind": "modelled", "round_s": 4.0}, **MODELLED[name]})
+
+
+@pytest.mark.parametrize("name", sorted(MODELLED))
+def test_the_plan_knows_the_times_of_rounds_that_last_as_long_as_their_work(
+    tmp_path: Path, name: str
+) -> None:
+    read = modelled(name)
+    found = plan(read)
+    assert found.exact
+    assert len(set(np.diff(found.times_s))) > 2, "rounds differ in length"
+    assert simulate_run(read, tmp_path / "run") == "completed"
+    with Account(tmp_path / "run") as account:
+        rounds = account.rounds
+        assert rounds["scenario_s"].tolist() == found.times_s.tolist()
+        assert rounds["next_s"].iloc[-1] == found.end_s
+        for group in found.groups:
+            assert_the_calls_are_the_same(account, group)
+
+
+@pytest.mark.parametrize("name", sorted(MODELLED))
+def test_a_run_that_is_killed_has_the_same_rounds_at_the_same_times(
+    tmp_path: Path, name: str
+) -> None:
+    read = modelled(name)
+    for folder, kills in (("whole", ()), ("killed", KILLS)):
+        assert simulate_run(read, tmp_path / folder, kills) == "completed"
+    with Account(tmp_path / "whole") as whole, Account(tmp_path / "killed") as killed:
+        assert killed.run.incarnation == 3
+        times = ["scenario_s", "next_s", "folded", "version"]
+        assert killed.rounds[times].equals(whole.rounds[times])
+    assert newest_model(tmp_path / "killed") == newest_model(tmp_path / "whole")
 
 
 def total(name: str, attribute: str) -> int:

@@ -107,6 +107,32 @@ def test_kills_of_servers_and_devices_change_nothing(
     assert ((ratios < 0.5) if masks == "masks" else (ratios == 1)).all()
 
 
+def test_kills_change_nothing_where_rounds_last_as_long_as_their_work(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    """The plan, the simulation, and real processes agree on every round's time, to the bit."""
+    planned = scenario(
+        clock={"kind": "modelled", "round_s": 4.0},
+        groups=GROUPS,
+        server={
+            "rounds": 20 * KILLS,
+            "evaluate_every": 20,
+            "deadline_s": 8.0,
+            "selection": {"kind": "uniform", "k": 3, "over_selection": 1.5},
+        },
+        launch={"restarts": 1000},
+    )
+    assert simulate_run(planned, tmp_path / "undisturbed") == "completed"
+    folder = tmp_path / "killed"
+    killer = Killer(folder, "all", KILLS, 60)
+    done = run(planned, out=folder, show=killer.show, show_every_s=SOON_S)
+    assert killer.left == 0, "the run was over before the killer was done"
+    undisturbed, found = read_summary(tmp_path / "undisturbed"), plan(planned)
+    assert done.summary["model_sha256"] == undisturbed["model_sha256"]
+    assert done.summary["scenario_s"] == undisturbed["scenario_s"] == found.end_s
+    assert found.times_s.tolist() == done.ledger.rounds["scenario_s"].tolist()
+
+
 def test_kills_change_nothing_if_the_late_updates_share_a_link(
     scenario: MakeScenario, tmp_path: Path
 ) -> None:

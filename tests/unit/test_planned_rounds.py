@@ -18,11 +18,11 @@ LEARNING = Learning([10, 10], parameters=100)
 K1: dict[str, Any] = {"kind": "buffered", "k": 1, "concurrency": 2}
 
 
-def planned(mode: dict[str, Any] = K1, **server: Any) -> Plan:
+def planned(mode: dict[str, Any] = K1, clock: str = "rounds", **server: Any) -> Plan:
     """The plan of a device whose work takes 1 s, and of one whose work takes 2.5 s."""
     values = {
         "name": "planned",
-        "clock": {"round_s": 2.0},
+        "clock": {"kind": clock, "round_s": 2.0},
         "task": "linear",
         "training": {"local_epochs": 1},
         "server": {"rounds": 7, "mode": mode, **server},
@@ -40,6 +40,30 @@ def staleness(found: Plan, group: int) -> list[int | None]:
     assert counting is not None
     pairs = zip(counting.folded, counting.staleness, strict=True)
     return [int(age) if folded else None for folded, age in pairs]
+
+
+def modelled(**server: Any) -> Plan:
+    return planned({"kind": "synchronous"}, "modelled", rounds=4, **server)
+
+
+def test_rounds_that_last_as_long_as_their_work_are_planned() -> None:
+    """Until both have finished, until the first has, and until the deadline comes."""
+    assert modelled().times_s.tolist() == [0, 2.5, 5, 7.5]
+    assert modelled().end_s == 10
+    assert modelled(goal=1).times_s.tolist() == [0, 1, 2, 3]
+    late = modelled(deadline_s=2.0)
+    assert late.times_s.tolist() == [0, 2, 4, 6]
+    assert [group.late.tolist() for group in late.groups] == [[0, 0, 0, 0], [1, 1, 1, 1]]
+    assert "4 rounds over 10 s of scenario time, exactly what a run does" in describe(modelled())
+
+
+def test_a_plan_on_this_clock_is_drawn_and_written_as_any_synchronous_one(tmp_path: Path) -> None:
+    found = modelled(goal=1)
+    draw(found)
+    write_plan(tmp_path, found)
+    rows = list(csv.DictReader((tmp_path / "plan.csv").read_text().splitlines()))
+    assert [row["scenario_s"] for row in rows] == ["0", "0", "1", "1", "2", "2", "3", "3"]
+    assert "version" not in rows[0]
 
 
 def test_a_version_after_every_update_is_planned_from_finish_to_finish() -> None:

@@ -371,6 +371,10 @@ def test_a_resolved_scenario_is_read_as_the_same(path: Path) -> None:
         ),
         ("[groups.availability]\nkind = 'trace'\nfile = 'none.csv'", "none.csv"),
         (
+            "[clock]\nkind = 'modelled'",
+            "groups[0].device.examples_per_s: with clock.kind = 'modelled' a round lasts as long",
+        ),
+        (
             "[groups.device]\nexamples_per_s = -10",
             "groups[0].device.examples_per_s: expected a speed > 0, found -10",
         ),

@@ -16,6 +16,7 @@ from muster.client.optimizers import OPTIMIZERS, PLAIN, AnyOptimizer
 from muster.client.participation import UtilitySettings
 from muster.client.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
+from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.lines import LinkModel
@@ -211,13 +212,13 @@ def _length_once(steps: int | None, epochs: int | None) -> None:
 class ClockSettings(Section):
     """The clock of device life and deadlines."""
 
-    kind: Literal["rounds", "wall", "scaled"] = "rounds"
+    kind: ClockKind = "rounds"
     """rounds: lockstep; every round advances scenario time by `round_s`, and runs are reproducible.
-    wall: scenario time is wall time. scaled: scenario time runs `scale` times as fast as wall
-    time."""
+    modelled: lockstep too; a round advances it by as long as its modelled work lasts. wall:
+    scenario time is wall time. scaled: scenario time runs `scale` times as fast as wall time."""
 
     round_s: Annotated[float, Field(ge=0.01, le=604_800)] = 60.0
-    """Length of a step of device life, in scenario seconds. In lockstep every round is a step. On
+    """Length of a step of device life, in scenario seconds. With "rounds" every round is a step. On
     the other clocks a draw of availability holds for a step."""
 
     scale: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
@@ -231,6 +232,11 @@ class ClockSettings(Section):
         if self.scale != 1.0 and self.kind != "scaled":
             raise ValueError(f"scale = {self.scale:g} needs kind = 'scaled'; found {self.kind!r}")
         return self
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether the clock advances with the rounds."""
+        return is_lockstep(self.kind)
 
 
 class PackMember(Section):

@@ -71,7 +71,7 @@ class Pack:
         self._config = config
         self._credentials = CredentialsFile(Path(config.credentials))
         self._transport = transport or GrpcTransport(self._credentials)
-        lockstep = config.clock.kind == "rounds"
+        lockstep = config.clock.lockstep
         self._clock = clock
         module = task.module().to(config.torch_device)
         layout = layout_of(module)
@@ -244,13 +244,13 @@ class Pack:
             finally:
                 del error  # its traceback refers to this frame, which would keep the error alive
 
-    # --- availability, unless the clock is "rounds" ----------------------------------------------
+    # --- availability, except in lockstep ----------------------------------------------------
 
     def _availability_parts(self) -> list[Callable[[Attendance], Coroutine[Any, Any, None]]]:
         # The devices of a larger pack share one connection, so a device that is away declines
         # its calls instead of closing it. In lockstep every device that is away declines.
         config = self._config
-        goes_away = config.clock.kind != "rounds" and len(config.devices) == 1
+        goes_away = not config.clock.lockstep and len(config.devices) == 1
         return [self._watch_availability] if goes_away and config.life is not None else []
 
     async def _watch_availability(self, attendance: Attendance) -> None:

@@ -41,7 +41,7 @@ class TrainingRunner:
 
     def __init__(self, settings: ClockSettings, slots: Slots | None, clock: Clock) -> None:
         self._settings = settings
-        self._lockstep = settings.kind == "rounds"
+        self._lockstep = settings.lockstep
         self.quick_s = _QUICK_IN_LOCKSTEP_S if self._lockstep else _QUICK_S
         self._slots = slots
         self._clock = clock

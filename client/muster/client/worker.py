@@ -22,12 +22,12 @@ from muster.common.clock import Clock
 from muster.common.compression import Codec
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
+    SILENT,
     Answer,
     Body,
     Call,
     Decision,
     Outcome,
-    Reason,
     Receipt,
     SumRequest,
 )
@@ -38,10 +38,6 @@ log = logging.getLogger("muster.client")
 
 _ENVELOPE_BYTES = 200
 """Bytes of an answer without the body of its update; roughly an upper bound."""
-
-_SILENT = frozenset({Reason.DROP_OUT, Reason.POWERED_OFF})
-"""A device that gives up for one of these reasons reports it in lockstep only. On other clocks it
-says nothing, and the server has to find out."""
 
 
 class Worker:
@@ -73,7 +69,7 @@ class Worker:
         self._devices = devices
         self._policy = policy
         self._settings = settings
-        self._lockstep = settings.kind == "rounds"
+        self._lockstep = settings.lockstep
         self._life_clock = life_clock
         self._slots = slots
         self._clock = clock
@@ -242,7 +238,7 @@ class Worker:
         )
 
     def _fails_silently(self, choice: Choice) -> bool:
-        return not self._lockstep and choice.reason in _SILENT
+        return not self._lockstep and choice.reason in SILENT
 
     async def _update_for(
         self, call: Call, choice: Choice, batch: CallBatch

@@ -65,6 +65,11 @@ class Reason(StrEnum):
     SUM_MISSING = "sum missing"
 
 
+SILENT = frozenset({Reason.DROP_OUT, Reason.POWERED_OFF})
+"""Why a device that loses its work cannot say so. In lockstep it reports the reason nevertheless,
+because rounds wait for it. On other clocks it says nothing, and the server has to find out."""
+
+
 class Outcome(StrEnum):
     """The outcome of an update, which a receipt reports."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.bounds import DeviceCount, LongTime, NotNegative, Number, Positive, RoundCount
+from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
 from muster.common.credentials import SECRETS, SERVER, credentials_path
@@ -230,9 +231,9 @@ class ServerProcess(Section):
     """Identity of the run."""
 
     seed: int
-    clock: Literal["rounds", "wall", "scaled"]
+    clock: ClockKind
     round_s: float = 60.0
-    """In lockstep: scenario seconds from one round to the next."""
+    """Scenario seconds of a step of device life; with the clock "rounds", of a round."""
 
     scale: float = 1.0
     """On the scaled clock: scenario seconds per second."""
@@ -308,3 +309,8 @@ class ServerProcess(Section):
     evaluation: str | None = None
     """host:port of an evaluation process that is started separately. Absent: the server starts one
     as its child."""
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether the clock advances with the rounds."""
+        return is_lockstep(self.clock)

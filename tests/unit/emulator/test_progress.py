@@ -150,7 +150,10 @@ def test_the_final_line_has_the_outcome_and_the_totals() -> None:
         lines.show(event)
     lines.close()
     assert lines_of(stream) == [
-        "digits: completed: 2 rounds, loss 0.5, 1 s in rounds, 2.0 KiB up, 2.0 KiB down"
+        (
+            "digits: completed: 2 rounds, loss 0.5, 1 s in rounds on this machine, 2.0 KiB up, "
+            "2.0 KiB down"
+        )
     ]
 
 

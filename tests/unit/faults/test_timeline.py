@@ -38,6 +38,10 @@ def occurrences(*faults: dict[str, Any], **more: Any) -> list[Occurrence]:
 
 
 OFFLINE = {"do": "offline", "when": {"round": 3}}
+MODELLED: dict[str, Any] = {
+    "clock": {"kind": "modelled", "round_s": 5.0},
+    "groups": [{"name": "a", "count": 6, "device": {"examples_per_s": 10}}],
+}
 WALL = {"clock": {"kind": "wall", "round_s": 5.0}}
 
 
@@ -45,6 +49,16 @@ def test_a_fault_is_called_by_its_kind_and_a_number_unless_it_has_a_name() -> No
     again = {**OFFLINE, "name": "offline-1"}
     read = scenario(OFFLINE, again, {**OFFLINE, "do": "sign-flip"})
     assert [fault.name for fault in read.faults] == ["offline-2", "offline-1", "sign-flip-1"]
+
+
+def test_rounds_that_last_as_long_as_their_work_have_no_known_times() -> None:
+    offline = {"do": "offline", "when": {"at_s": 12.0}, "for_s": 8.0}
+    (only,) = occurrences(offline, **MODELLED)
+    assert (only.begin_s, only.end_s, only.first_round) == (12.0, 20.0, None)
+    (only,) = occurrences({**OFFLINE, "do": "sign-flip", "for_rounds": 2}, **MODELLED)
+    assert (only.begin_s, only.first_round, only.end_round) == (None, 3, 5)
+    with pytest.raises(ConfigError, match=r"with clock\.kind = 'modelled' the scenario time at"):
+        scenario(OFFLINE, **MODELLED)
 
 
 def test_targets_combine_and_are_drawn_from_the_seed_and_the_name() -> None:

@@ -92,7 +92,7 @@ def _able_groups(fault: FaultKind, scenario: Scenario) -> Iterator[str]:
     """The groups on which a fault can act."""
     labels = not isinstance(scenario.task, Synthetic)
     for group in scenario.groups:
-        conditions = FaultConditions(scenario.clock.kind == "rounds", [target_group(group)], labels)
+        conditions = FaultConditions(scenario.clock.lockstep, [target_group(group)], labels)
         if not list(fault.refusals(conditions)):
             yield group.name
 
@@ -108,7 +108,7 @@ def _target(random: Random, role: str, groups: list[str], scenario: Scenario) ->
 
 def _times(random: Random, fault: FaultKind, scenario: Scenario) -> Values:
     """When a fault begins, how often, and how long it lasts: always short, and with an end."""
-    lockstep = scenario.clock.kind == "rounds"
+    lockstep = scenario.clock.lockstep
     if isinstance(fault, TracedFault):
         fixed = lockstep and not scenario.server.mode.counts_versions
         if isinstance(fault, LifeFault) and not fixed:

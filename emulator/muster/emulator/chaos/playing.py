@@ -161,7 +161,7 @@ def judge(scenario: Scenario, folder: Path, outcome: ChaosOutcome) -> Iterator[s
     audited = audit(run)
     if not audited.agrees:
         yield f"the audit found a difference: {audited.first}"
-    if scenario.clock.kind != "rounds":
+    if not scenario.clock.lockstep:
         if summary["status"] != "completed":
             yield f"the run is {summary['status']}, expected completed"
         return

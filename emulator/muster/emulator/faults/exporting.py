@@ -22,7 +22,7 @@ def exported_faults(folder: Path | str) -> str:
     """
     folder = run_folder(Path(folder))
     clock = read_scenario(folder / SCENARIO).clock
-    lockstep = clock.kind == "rounds"
+    lockstep = clock.lockstep
     tables = list(_tables(folder / JOURNAL, lockstep, 1.0 if lockstep else clock.scale))
     if not tables:
         raise ConfigError(f"no fault was injected by hand into the run in {folder}")

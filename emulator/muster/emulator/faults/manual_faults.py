@@ -174,7 +174,7 @@ class ManualFaults:
 
     def _lease_s(self) -> float:
         """The default duration, in the seconds of `for_s`."""
-        if self._scenario.clock.kind != "rounds":
+        if not self._scenario.clock.lockstep:
             return LEASE_S * self._scenario.clock.scale
         return min(LEASE_S, self._scenario.server.stall_s / 2)
 

@@ -50,9 +50,10 @@ def gateway_groups(scenario: Scenario) -> list[GatewayGroup]:
 def run_time(scenario: Scenario) -> RunTime:
     """The time of a scenario's run, as far as it is known."""
     clock, server = scenario.clock, scenario.server
-    lockstep = clock.kind == "rounds"
-    fixed = lockstep and not server.mode.counts_versions
-    round_s = clock.round_s if lockstep else (server.deadline_s or clock.round_s) * clock.scale
+    lockstep = clock.lockstep
+    fixed = clock.kind == "rounds" and not server.mode.counts_versions
+    longest_s = (server.deadline_s or clock.round_s) * clock.scale
+    round_s = clock.round_s if clock.kind == "rounds" else longest_s
     return RunTime(lockstep, fixed, clock.round_s, server.rounds, server.rounds * round_s)
 
 

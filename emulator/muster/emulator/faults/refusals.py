@@ -24,7 +24,7 @@ def fault_refusals(scenario: ScenarioSettings) -> Iterator[str]:
         if not found:
             able = _groups(scenario, fault)
             labels = False if isinstance(scenario.task, Synthetic) else None
-            conditions = FaultConditions(scenario.clock.kind == "rounds", able, labels)
+            conditions = FaultConditions(scenario.clock.lockstep, able, labels)
             yield from (f"faults[{number}].do: {why}" for why in fault.do.refusals(conditions))
     life = any(isinstance(fault.do, LifeFault) for fault in faults)
     if life and Need.SHARES in scenario.server.aggregator.needs():
@@ -77,7 +77,7 @@ def _impossible_target(scenario: ScenarioSettings, fault: ScheduledFault) -> Ite
 
 def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
     when, kind = fault.when, fault.do.kind
-    rounds, lockstep = scenario.server.rounds, scenario.clock.kind == "rounds"
+    rounds, lockstep = scenario.server.rounds, scenario.clock.lockstep
     versions = scenario.server.mode.counts_versions
     if when.round is not None and when.round > rounds:
         sure = " that are sure to come" if versions else ""
@@ -93,9 +93,10 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
             f"when.event: {kind} acts inside devices, which do not see the journal; give "
             f"when.round or when.at_s"
         )
-    if lockstep and not versions:
+    if scenario.clock.kind == "rounds" and not versions:
         return
-    clock = "in the buffered mode" if lockstep else f"with clock.kind = {scenario.clock.kind!r}"
+    buffered = lockstep and versions
+    clock = "in the buffered mode" if buffered else f"with clock.kind = {scenario.clock.kind!r}"
     if when.round is not None and isinstance(fault.do, LifeFault):
         yield (
             f"when.round: {kind} acts on the lives of devices, and {clock} the scenario time at "
@@ -113,14 +114,14 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
 def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
     """Report times that would make a round wait for ever."""
     stall_s = scenario.server.stall_s
-    if fault.do.kind == "disk-full" and scenario.clock.kind != "rounds":
+    if fault.do.kind == "disk-full" and not scenario.clock.lockstep:
         wall_s = math.inf if fault.for_s is None else fault.for_s / scenario.clock.scale
         if wall_s >= stall_s:
             yield (
                 f"for_s: the server gives up when it has waited for room for server.stall_s = "
                 f"{stall_s:g} s of wall time, found {wall_s:g} s; expected less"
             )
-    if scenario.clock.kind != "rounds" or not fault.do.lasts:
+    if not scenario.clock.lockstep or not fault.do.lasts:
         return
     if fault.for_rounds is not None:
         yield (

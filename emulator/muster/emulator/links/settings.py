@@ -163,7 +163,7 @@ class SharedLink(Section):
 
     slots: DeviceCount | None = None
     """Number of devices that can transfer in a round; absent: all. Slots need
-    `clock.kind = "rounds"`."""
+    `clock.kind = "rounds"` or "modelled"."""
 
     overflow: Overflow = "queue"
     """What happens if more devices are active than there are slots. With `queue`, they transfer in

@@ -30,7 +30,7 @@ class RunSetup:
     """A run as its scenario describes it.
 
     Attributes:
-        clock: the kind of the clock: "rounds", "wall" or "scaled".
+        clock: the kind of the clock: "rounds", "modelled", "wall" or "scaled".
         carries: whether updates may count in a later round than that of their call.
         deadline_s: of a round, in scenario seconds; None without one.
         clients: the names of all devices, in the order of the population.

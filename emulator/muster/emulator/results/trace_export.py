@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from muster.client.availability.traces import AvailabilityTrace
+from muster.common.clock_kinds import is_lockstep
 from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
 
@@ -60,7 +61,7 @@ def traces_of_run(folder: Path) -> dict[str, AvailabilityTrace]:
         clock, rounds = account.scenario.get("clock", {}), account.rounds
         if rounds.empty:
             raise ConfigError(f"{folder} has no committed round; there is nothing to export")
-        if clock.get("kind", "rounds") == "rounds":
+        if is_lockstep(clock.get("kind", "rounds")):
             step_s = clock.get("round_s", 60.0)
             # An older ledger does not say when its rounds opened; all were of equal length then.
             opens = rounds["scenario_s"].fillna((rounds["round"] - 1) * step_s)

@@ -20,12 +20,14 @@ from muster.emulator.run_audit.model_checks import (
 )
 from muster.emulator.run_audit.record_checks import check_journal, check_summary
 from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
+from muster.emulator.run_audit.time_checks import check_times
 from muster.emulator.run_audit.utility_weights import check_utility_weights
 from muster.emulator.runs.run_folder import run_folder
 
 CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
     ("the ledger's file", check_file),
     ("rounds and versions", check_rounds),
+    ("scenario time", check_times),
     ("contributions, each at most once", check_contributions),
     ("weights and staleness", check_weights),
     ("weights of rational devices", check_utility_weights),

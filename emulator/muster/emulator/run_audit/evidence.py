@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from muster.common.clock_kinds import is_lockstep
 from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
 from muster.emulator.results.ledger_file import damaged, open_ledger
@@ -97,7 +98,7 @@ class Evidence:
     @property
     def lockstep(self) -> bool:
         """Whether the run was in lockstep."""
-        return bool(self.scenario.get("clock", {}).get("kind", "rounds") == "rounds")
+        return is_lockstep(self.scenario.get("clock", {}).get("kind", "rounds"))
 
     @property
     def carries(self) -> bool:

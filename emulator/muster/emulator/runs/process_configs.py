@@ -24,7 +24,7 @@ from muster.common.files import write_atomic
 from muster.common.lines import LinkModel
 from muster.emulator.credentials.issuing import Certifier, Issuer
 from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.plan import Progress, instants
+from muster.emulator.experiments.planning.plan import Progress, instants, must_play
 from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import write_plan
 from muster.emulator.faults.of_scenario import ScenarioFaults
@@ -214,7 +214,7 @@ class ProcessConfigs:
             moments=moments_of(scenario, residents),
             oracle=oracle_of(scenario, residents),
             x={group.name: _reported_x(scenario, group) for group in scenario.groups},
-            calls_ahead=scenario.clock.kind == "rounds" and not self._declines(),
+            calls_ahead=scenario.clock.lockstep and not self._declines(),
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             partial_sums=[group.name for group in scenario.groups if group.partial_sums],
@@ -311,9 +311,9 @@ class ProcessConfigs:
         slots = any(group.shared_link.slots is not None for group in scenario.groups)
         if not (self._eventful() or slots):
             return
-        if scenario.server.mode.carries:
-            if scenario.clock.kind != "rounds":
-                return
+        if scenario.server.mode.carries and not scenario.clock.lockstep:
+            return
+        if must_play(scenario):
             if scenario.devices * scenario.server.rounds > _PLAYED:
                 return
         elif scenario.devices * instants(scenario) > _PLANNED:

@@ -224,5 +224,5 @@ def ending_of(state: RunProgress) -> str:
         return f"no end was recorded; {stage_of(state)}" if state.population else ""
     how = f"{state.status}: {state.detail or f'{state.done} {state.counts}'}"
     traffic = f"{bytes_text(state.bytes_up)} up, {bytes_text(state.bytes_down)} down"
-    spent = f"{seconds_text(state.seconds)} in rounds"
+    spent = f"{seconds_text(state.seconds)} in rounds on this machine"
     return ", ".join([how, *_quality(state), spent, traffic])

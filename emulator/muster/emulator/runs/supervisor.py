@@ -334,7 +334,7 @@ class Supervisor:
         return devices, cause
 
     async def _devices_left(self) -> None:
-        everybody_hears = self.scenario.clock.kind == "rounds"
+        everybody_hears = self.scenario.clock.lockstep
         patience_s = _LEAVE_S if everybody_hears else _LEAVE_AWAY_S
         limit = self._clock.monotonic() + patience_s
         leaving = {"server", *self._packs}

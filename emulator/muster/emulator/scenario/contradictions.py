@@ -47,7 +47,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     found += _impossible_to_keep(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
-    if kind != "rounds" and scenario.server.deadline_s is None:
+    if not scenario.clock.lockstep and scenario.server.deadline_s is None:
         found.append(
             f"server.deadline_s: required with clock.kind = {kind!r}, because devices may leave "
             f"during a round"
@@ -65,7 +65,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"server.metrics_port: {scenario.server.port} is server.port; choose another port"
         )
     steps_per_s = scenario.clock.scale / scenario.clock.round_s
-    if kind != "rounds" and steps_per_s > _STEPS_PER_S:
+    if not scenario.clock.lockstep and steps_per_s > _STEPS_PER_S:
         found.append(
             f"clock.round_s: devices would simulate {steps_per_s:,.0f} steps per second of wall "
             f"time, expected at most {_STEPS_PER_S}; choose a longer clock.round_s or a smaller "
@@ -120,12 +120,13 @@ def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
     conditions = ModeConditions(
         server.selection,
         scenario.devices,
-        scenario.clock.kind == "rounds",
+        scenario.clock.lockstep,
         server.minimum,
         server.deadline_s,
         scenario.clock.round_s,
         shared=any(line.delays for line in lines),
         slots=any(line.slots is not None for line in lines),
+        modelled=scenario.clock.kind == "modelled",
     )
     for reason in mode.refusals(conditions):
         yield f"server.mode: {reason}"
@@ -246,12 +247,21 @@ def _impossible(scenario: ScenarioSettings, group: Group) -> Iterator[str]:
             f"devices_per_process: {group.devices_per_process} devices of a process share one "
             f"connection, but each device needs a link of its own; expected 1 with a link"
         )
-    if group.shared_link.slots is not None and scenario.clock.kind != "rounds":
-        yield f"shared_link.slots: slots need clock.kind = 'rounds'; found {scenario.clock.kind!r}"
+    if group.shared_link.slots is not None and not scenario.clock.lockstep:
+        yield (
+            f"shared_link.slots: slots need clock.kind = 'rounds' or 'modelled'; found "
+            f"{scenario.clock.kind!r}"
+        )
     elif group.shared_link.slots is None and group.shared_link.overflow != "queue":
         yield f"shared_link.overflow: {group.shared_link.overflow!r} needs slots; found none"
     if group.mask is not None:
         yield from _impossible_mask(scenario)
+    timeless = group.device.examples_per_s is None and not group.link.shapes
+    if scenario.clock.kind == "modelled" and timeless:
+        yield (
+            "device.examples_per_s: with clock.kind = 'modelled' a round lasts as long as its "
+            "modelled work, and that of this group takes no time; expected a speed, or a link"
+        )
     try:
         group.availability.check(group.name, group.count, scenario.clock.round_s)
     except ValueError as error:

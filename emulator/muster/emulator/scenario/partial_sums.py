@@ -53,7 +53,7 @@ def _of_server(scenario: ScenarioSettings) -> Iterator[str]:
             f"groups.partial_sums the server gets weighted sums; take a rule that weighs updates, "
             f"for example fedavg, fednova, fedadam or scaffold"
         )
-    if Need.PARTICIPATION in rule.needs() and scenario.clock.kind != "rounds":
+    if Need.PARTICIPATION in rule.needs() and not scenario.clock.lockstep:
         yield (
             f"server.aggregator: {rule.kind!r} learns from who took part, which is decided before "
             f"a sum may turn out to be missing; expected clock.kind = 'rounds' with "

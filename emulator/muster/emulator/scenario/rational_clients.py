@@ -15,7 +15,7 @@ def rational_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     if not rational:
         return
     yield from _of_scenario(scenario)
-    announces, lockstep = scenario.server.aggregator.announces, scenario.clock.kind == "rounds"
+    announces, lockstep = scenario.server.aggregator.announces, scenario.clock.lockstep
     for number, group in rational:
         reasons = _of_group(group, announces, lockstep)
         yield from (f"groups[{number}].{reason}" for reason in reasons)

@@ -236,7 +236,7 @@ class ScenarioSettings(Section):
             x=frozenset(name for group in self.groups for name in group.covariates.x),
             full=self.server.information == "full",
             selection=self.server.selection.kind,
-            lockstep=self.clock.kind == "rounds",
+            lockstep=self.clock.lockstep,
             gradient=self.training.gradient,
             projected=self.training.projection_radius is not None,
             masked=any(group.mask is not None for group in self.groups),

@@ -42,6 +42,24 @@ _MIXED = [
 ]
 """Quick devices, and a pack of slow ones that are not always there."""
 
+_MODELLED_LIFE = [
+    {
+        "name": "phones",
+        "count": 3,
+        "device": {"profile": "phone", "examples_per_s": 0.02},
+        "availability": {"kind": "markov", "mean_up_s": 7200, "mean_down_s": 1800},
+        "participation": {"drop_out": 0.3},
+    },
+    {
+        "name": "away",
+        "count": 2,
+        "device": {"profile": "tablet", "examples_per_s": 0.1},
+        "availability": {"kind": "markov", "mean_up_s": 1800, "mean_down_s": 3600},
+        "covariates": {"x": {"battery": "battery"}},
+    },
+]
+"""Devices whose lives go on for as long as rounds last; some report in advance."""
+
 _HOLDING = {"name": "dev", "count": 4, "devices_per_process": 2, "partial_sums": True}
 """Packs that send sums in place of updates."""
 
@@ -125,6 +143,32 @@ def scenarios() -> Mapping[str, Scenario]:
                 "mode": {"kind": "opportunistic", "max_staleness": 3},
             },
             clock={"round_s": 2.0},
+            groups=_MIXED,
+        ),
+        _scenario(
+            "modelled",
+            server={
+                "rounds": 6,
+                "deadline_s": 20.0,
+                "selection": {"kind": "uniform", "k": 2, "over_selection": 1.5},
+            },
+            clock={"kind": "modelled", "round_s": 2.0},
+            groups=_MIXED,
+        ),
+        _scenario(
+            "modelled-life",
+            server={"rounds": 6, "deadline_s": 4000.0, "goal": 2},
+            clock={"kind": "modelled", "round_s": 600.0},
+            groups=_MODELLED_LIFE,
+        ),
+        _scenario(
+            "modelled-opportunistic",
+            server={
+                "rounds": 6,
+                "goal": 2,
+                "mode": {"kind": "opportunistic", "max_staleness": 3},
+            },
+            clock={"kind": "modelled", "round_s": 2.0},
             groups=_MIXED,
         ),
         _scenario(

@@ -54,7 +54,7 @@ def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     remembers = lives or feedback or rational or scenario.server.aggregator.control
     power_cut = any(isinstance(fault, PowerCut) for fault in faults)
     rogue = any(isinstance(fault, Rogue) for fault in faults)
-    return scenario.clock.kind == "rounds" and not rogue and not (power_cut and remembers)
+    return scenario.clock.lockstep and not rogue and not (power_cut and remembers)
 
 
 def _rounds(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:

@@ -38,7 +38,7 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
             its devices wait for slots; or a kill names no process.
         RunFailed: the run failed, or ended before the event of a kill.
     """
-    if scenario.clock.kind != "rounds":
+    if not scenario.clock.lockstep:
         raise ConfigError(
             f"clock.kind: a run inside one process must be in lockstep; expected "
             f'"rounds", found "{scenario.clock.kind}"'

@@ -121,7 +121,7 @@ def _announce(plan: StudyPlan, jobs: int, say: Say) -> None:
     say(f"{len(runs)} runs, about {seconds_text(total_s)} on two cores")
     for remark in found.remarks(plan.options):
         say(remark)
-    if jobs > 1 and any(run.scenario.clock.kind != "rounds" for run in runs):
+    if jobs > 1 and any(not run.scenario.clock.lockstep for run in runs):
         say("Some runs are not in lockstep: with several at once they are slower and may differ")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from muster.common.exchange import Answer, Decision, Reason
+from muster.common.exchange import Answer, Decision, Observation, Reason
 from muster.server.fleet import EnrolledDevice
 from muster.server.rounds.modes.contract import Mode
 from muster.server.rounds.round import Round
@@ -63,6 +63,10 @@ def note_answer(device: EnrolledDevice, answer: Answer, round: Round) -> None:
     if answer.decision is Decision.DECLINE:
         if rules.carries or (rules.lockstep and answer.reason is Reason.OFFLINE):
             device.away_until = round.step + answer.away_steps
-            device.foreseen = dict(enumerate(answer.foreseen, start=round.step + 1))
+            foreseen = dict(enumerate(answer.foreseen, start=round.step + 1))
+            if rules.idle_s is not None:  # the next round may open at the same step
+                client = answer.key.client
+                foreseen[round.step] = Observation(client, answer.state, answer.x)
+            device.foreseen = foreseen
     elif rules.lockstep and rules.carries:
         device.busy_until_s = round.cohort[device.client].begun_s + answer.modelled_s

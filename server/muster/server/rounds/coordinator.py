@@ -98,7 +98,7 @@ class Coordinator:
         self._tell = tell
         self._strategy = strategy
         self._rule = settings.aggregator
-        self._lockstep = lockstep = config.clock == "rounds"
+        self._lockstep = lockstep = config.lockstep
         formats = formats_of(config, schema, fleet)
         inline = formats.whole_bytes <= INLINE_BYTES
         linked = bool(config.shared)
@@ -123,7 +123,9 @@ class Coordinator:
         self.room = RoomOnDisk(
             settings.stall_s, clock, tell, self.receiver, self._signals, run_folder / NO_ROOM
         )
-        self._shared_links = links_of(config, fleet, formats.sizes)
+        self._shared_links = links_of(
+            settings.mode, config.shared, fleet.devices, config.seed, formats.sizes
+        )
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline, strategy)
         self.sums = PartialSums(
             formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping, clock

@@ -39,7 +39,7 @@ class Dispatch:
         strategy: StrategyDriver | None = None,
     ) -> None:
         self._config = config
-        self._lockstep = config.clock == "rounds"
+        self._lockstep = config.lockstep
         self._fleet = fleet
         self._receiver = receiver
         self._versions = versions

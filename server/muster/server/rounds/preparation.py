@@ -4,13 +4,15 @@ the population as aggregators see it, the formats of updates, and the covariates
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from muster.common.body_sizes import BodySizes
+from muster.common.clock_kinds import idle_s
+from muster.common.lines import SharedLine
 from muster.common.masks import GroupMasks, Layout
 from muster.common.tensors import Schema
 from muster.server.aggregators import Need
 from muster.server.config import ServerProcess
-from muster.server.fleet import Fleet
+from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.knowledge.population import Population
+from muster.server.rounds.modes import Mode
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.shared_flows import SharedFlows
 from muster.server.rounds.shared_links import SharedLinkModel, SharedLinks
@@ -20,22 +22,30 @@ from muster.server.updates.memory import MEMORY, UpdateMemory
 
 def rules_of(config: ServerProcess) -> Rules:
     """The rules of every round."""
-    settings, lockstep = config.server, config.clock == "rounds"
+    settings, lockstep = config.server, config.lockstep
     limits = settings.round_goal(), settings.deadline_s
     # Answers have covariates X, and the valuations of rational devices.
     awaits_answers = bool(config.x) or Need.VALUATIONS in settings.aggregator.needs()
-    return Rules.of(settings.mode, *limits, lockstep, awaits_answers=awaits_answers)
+    idle = idle_s(config.clock, config.round_s)
+    return Rules.of(settings.mode, *limits, lockstep, awaits_answers, idle)
 
 
-def links_of(config: ServerProcess, fleet: Fleet, sizes: Mapping[str, BodySizes]) -> SharedLinks:
+def links_of(
+    mode: Mode,
+    shared: Mapping[str, SharedLine],
+    devices: Mapping[str, EnrolledDevice],
+    seed: int,
+    sizes: Mapping[str, tuple[float, float]],
+) -> SharedLinks:
     """The model of the shared links.
 
     Args:
-        sizes: the bodies that travel, by group.
+        shared: the shared link of each group that has one.
+        sizes: the largest bodies that travel down and up for a call, in bytes, by group.
     """
-    if config.server.mode.carries:
-        return SharedFlows(config.shared, fleet.devices, sizes)
-    return SharedLinkModel(config.shared, fleet, config.seed, sizes)
+    if mode.carries:
+        return SharedFlows(shared, devices, sizes)
+    return SharedLinkModel(shared, devices, seed, sizes)
 
 
 def calls_ahead(config: ServerProcess) -> bool:

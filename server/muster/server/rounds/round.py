@@ -24,6 +24,7 @@ from muster.common.tables import next_phase
 from muster.server.rounds.cohort import CohortMember, WorkTime, times_alone
 from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
+from muster.server.rounds.round_length import closes_s
 from muster.server.rounds.rules import Rules
 
 
@@ -332,7 +333,9 @@ class Round:
             for client, time in times.items()
             if client not in counted and self.cohort[client].works
         ]
-        return RoundEnd(self.number, self.scenario_s or 0.0, finished, self.untried, open)
+        idle_s, opened_s = self.rules.idle_s, self.scenario_s or 0.0
+        closed_s = None if idle_s is None else closes_s(self, idle_s)
+        return RoundEnd(self.number, opened_s, finished, self.untried, open, closed_s)
 
     def successor(
         self, counted: Collection[str], base_version: int

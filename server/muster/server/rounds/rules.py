@@ -33,6 +33,8 @@ class Rules:
             shared.
         awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
             answer has arrived too, because the answer has its covariates X.
+        idle_s: on the clock `modelled`, whose rounds last as long as their work, how long a round
+            without a deadline lasts in which no device works; None on the other clocks.
     """
 
     lockstep: bool
@@ -45,6 +47,7 @@ class Rules:
     each: bool = False
     sharing: Sharing | None = None
     awaits_answers: bool = False
+    idle_s: float | None = None
 
     def open_s(self, deadline_s: float | None) -> float | None:
         """The longest time that a round stays open, in seconds; None: there is no limit.
@@ -72,6 +75,7 @@ class Rules:
         deadline_s: float | None,
         lockstep: bool,
         awaits_answers: bool = False,
+        idle_s: float | None = None,
     ) -> Self:
         """The rules that follow from a mode.
 
@@ -90,4 +94,5 @@ class Rules:
             mode.oldest(),
             completion.each,
             awaits_answers=awaits_answers,
+            idle_s=idle_s,
         )

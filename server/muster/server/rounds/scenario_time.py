@@ -12,8 +12,9 @@ LAST_STEP = 2**32 - 1
 class ScenarioTime:
     """Seconds since the scenario began.
 
-    In lockstep every round opens at the second at which the mode lets it open. On the wall and
-    scaled clocks they run from the moment at which the fleet had assembled. The ledger keeps both.
+    In lockstep every round opens at the second that its mode and the clock give it (`Mode.next_s`).
+    On the wall and scaled clocks they run from the moment at which the fleet had assembled. The
+    ledger keeps both.
 
     Attributes:
         next_s: in lockstep, the second at which the next round opens.

@@ -4,10 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from muster.common.body_sizes import BodySizes
 from muster.common.lines import LinkModel, SharedLine, extra_seconds
 from muster.server.account.rows import EndedWork, SharedWorkRow
-from muster.server.fleet import Fleet
+from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Sharing
@@ -51,18 +50,19 @@ class SharedLinkModel(SharedLinks):
 
     Args:
         shared: the shared link of each group that has one.
+        devices: all devices, by client.
         sizes: the largest bodies that travel, by group.
     """
 
     def __init__(
         self,
         shared: Mapping[str, SharedLine],
-        fleet: Fleet,
+        devices: Mapping[str, EnrolledDevice],
         seed: int,
-        sizes: Mapping[str, BodySizes],
+        sizes: Mapping[str, tuple[float, float]],
     ) -> None:
         self._shared = {group: line for group, line in shared.items() if line.delays}
-        self._fleet = fleet
+        self._devices = devices
         self._seed = seed
         self._sizes = sizes
 
@@ -80,7 +80,7 @@ class SharedLinkModel(SharedLinks):
     def _extra_s(self, number: int, clients: Iterable[str]) -> dict[str, float]:
         lines = defaultdict[str, dict[str, LinkModel]](dict)
         for client in clients:
-            device = self._fleet.devices[client]
+            device = self._devices[client]
             lines[device.group][client] = device.line
         extra: dict[str, float] = {}
         for group, shared in self._shared.items():

@@ -86,7 +86,7 @@ class UpdateReceiver:
         self.pending = PendingRows(
             formats.whole_bytes, fleet, config.x, clock, config.scale, formats.mask_ratio
         )
-        self._lockstep = lockstep = config.clock == "rounds"
+        self._lockstep = lockstep = config.lockstep
         self._carries = settings.mode.carries
         self._hold = frozenset(config.partial_sums)
         self._facts = ContributionFacts(settings, config.local_work, fleet, formats.entries)

@@ -130,7 +130,7 @@ def _draw_panels(figure: Figure, plan: Plan, panels: Sequence[_Panel]) -> None:
 def _end_s(plan: Plan) -> float:
     """The scenario second at which the last round ends. If that is not planned, a round lasts as
     long as the one before."""
-    if plan.versions is not None:
+    if plan.end_s is not None:
         return plan.end_s or plan.scenario.clock.round_s
     last = plan.times_s[-2:]
     return float(last[-1] + (last[-1] - last[0] or plan.scenario.clock.round_s))

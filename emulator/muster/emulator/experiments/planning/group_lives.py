@@ -5,8 +5,10 @@ from typing import NamedTuple, Self
 
 from muster.client.config import PackMember
 from muster.client.device_simulation import DeviceSimulation
-from muster.client.life import Effort, Life
-from muster.common.lines import LinkModel
+from muster.client.life import CODE, Decided, Effort, Life
+from muster.common.exchange import Reason
+from muster.common.lines import LinkModel, SharedLine, granted
+from muster.common.seeds import IntArray
 from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.fleet.lives import line_of
 from muster.emulator.scenario.scenario import Scenario
@@ -53,3 +55,27 @@ class GroupLives(NamedTuple):
     def clients(self) -> list[str]:
         """The names of the devices."""
         return [member.client for member in self.members]
+
+
+def with_slots(
+    shared: SharedLine,
+    seed: int,
+    group: str,
+    clients: Sequence[str],
+    round: int,
+    called: IntArray,
+    verdict: Decided,
+) -> Decided:
+    """The verdict of a group's devices after channel slots were assigned, if there are fewer than
+    accepting devices.
+
+    Devices without a slot no longer accept, with the reason that their slot was taken.
+    """
+    if shared.slots is None or shared.overflow == "queue":
+        return verdict
+    active = [int(place) for place in called if verdict.accepted[place]]
+    through = granted(shared, seed, group, round, {clients[place] for place in active})
+    denied = [place for place in active if clients[place] not in through]
+    code, accepted = verdict.code.copy(), verdict.accepted.copy()
+    code[denied], accepted[denied] = CODE[Reason.SLOT_TAKEN], False
+    return Decided(code, accepted, verdict.share)

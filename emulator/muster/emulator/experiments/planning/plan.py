@@ -16,14 +16,13 @@ import numpy as np
 from muster.client.config import PackMember
 from muster.client.faults.scheduled import DeviceFault, life_faults
 from muster.client.foresight import TICK_S
-from muster.client.life import CODE, VERDICTS, Decided, Effort, Life
+from muster.client.life import VERDICTS, Decided, Effort, Life
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError
-from muster.common.exchange import Reason
-from muster.common.lines import LinkModel, extra_seconds, granted
+from muster.common.lines import LinkModel, extra_seconds
 from muster.common.seeds import FloatArray, IntArray
-from muster.emulator.experiments.planning.group_lives import GroupLives
+from muster.emulator.experiments.planning.group_lives import GroupLives, with_slots
 from muster.emulator.experiments.planning.result import GroupPlan, Learning, Plan
 from muster.emulator.experiments.planning.tally import GroupTally
 from muster.emulator.experiments.planning.virtual_rounds import VirtualRounds
@@ -69,8 +68,7 @@ def plan(
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
-    carries = scenario.server.mode.carries
-    if carries and scenario.clock.kind != "rounds":
+    if scenario.server.mode.carries and not scenario.clock.lockstep:
         raise ConfigError(
             f"server.mode: in the mode {scenario.server.mode.kind!r} on the clock "
             f"{scenario.clock.kind!r}, updates count in the order in which they arrive, which a "
@@ -79,12 +77,18 @@ def plan(
     residents = population(scenario)
     faults = ScenarioFaults.of(scenario, residents)
     learning = learning or Learning.of(scenario)
-    compute = _played if carries else _simulated
+    compute = _played if must_play(scenario) else _simulated
     found = compute(scenario, residents, learning, faults.inside, progress)
     undisturbed = None
     if life_faults(faults.inside):
         undisturbed = plan(scenario.model_copy(update={"faults": []}), learning)
     return replace(found, timeline=faults.timeline, undisturbed=undisturbed)
+
+
+def must_play(scenario: Scenario) -> bool:
+    """Whether a plan has to play the server's rounds, because the time of a round, or whom it
+    calls, depends on the rounds before it."""
+    return scenario.server.mode.carries or scenario.clock.kind == "modelled"
 
 
 def _simulated(
@@ -94,7 +98,7 @@ def _simulated(
     faults: Sequence[DeviceFault],
     progress: Progress,
 ) -> Plan:
-    """The plan of a scenario with synchronous rounds."""
+    """The plan of a scenario whose synchronous rounds begin at known times."""
     steps = _steps(scenario)
     enrolled = [resident for resident in residents if resident.enrolled]
     calls = _Calls(scenario, enrolled, learning.examples)
@@ -114,7 +118,7 @@ def _simulated(
             progress(done, of)
         found.charge /= max(1, len(members))
         groups.append(found)
-    lockstep = scenario.clock.kind == "rounds"
+    lockstep = scenario.clock.lockstep
     times_s = (steps * scenario.clock.round_s).astype(np.float64)
     return Plan(scenario, lockstep, residents, times_s, groups)
 
@@ -126,7 +130,7 @@ def _played(
     faults: Sequence[DeviceFault],
     progress: Progress,
 ) -> Plan:
-    """The plan of a scenario in whose mode updates may outlive their round."""
+    """The plan of a scenario whose rounds depend on those before them."""
     lives, tallies = {}, {}
     for group, of_group in by_group(scenario, residents):
         if members := members_of(scenario, group, of_group):
@@ -138,8 +142,10 @@ def _played(
     report = partial(_report, progress, 0, of, devices)
     rounds = VirtualRounds(scenario, lives, tallies, learning.examples).play(report)
     progress(of, of)
-    groups = [tally.plan() for tally in tallies.values()]
-    times_s, versions = np.array(rounds.times_s), np.array(rounds.versions)
+    carries = scenario.server.mode.carries
+    groups = [tally.plan(carries) for tally in tallies.values()]
+    times_s = np.array(rounds.times_s)
+    versions = np.array(rounds.versions) if carries else None
     return Plan(scenario, True, residents, times_s, groups, versions, rounds.end_s)
 
 
@@ -289,20 +295,8 @@ class _Sharing:
         self._traffic = effort.bytes_down, effort.bytes_up
 
     def granted(self, round: int, called: IntArray, verdict: Decided) -> Decided:
-        """The verdict after channel slots were assigned, if there are fewer than accepting devices.
-
-        Devices without a slot no longer accept, with the reason that their slot was taken.
-        """
-        shared = self._shared
-        if shared.slots is None or shared.overflow == "queue":
-            return verdict
-        active = [int(place) for place in called if verdict.accepted[place]]
-        names = {self._clients[place] for place in active}
-        through = granted(shared, *self._name, round, names)
-        denied = [place for place in active if self._clients[place] not in through]
-        code, accepted = verdict.code.copy(), verdict.accepted.copy()
-        code[denied], accepted[denied] = CODE[Reason.SLOT_TAKEN], False
-        return Decided(code, accepted, verdict.share)
+        """The verdict after channel slots were assigned."""
+        return with_slots(self._shared, *self._name, self._clients, round, called, verdict)
 
     def extra_s(self, round: int, delivering: IntArray) -> FloatArray:
         """Modelled seconds that sharing the link adds for each delivering device."""

@@ -172,7 +172,8 @@ class Plan:
         times_s: scenario seconds at which each round opens, shape (rounds,).
         versions: in the modes in which updates may outlive their round, the newest version after
             each round, shape (rounds,); else None.
-        end_s: in these modes, scenario seconds at which the last round ends.
+        end_s: in these modes and on the clock `modelled`, scenario seconds at which the last round
+            ends; else None.
         timeline: the faults of the scenario.
         undisturbed: the plan of the same scenario without faults, if any of them acts on the lives
             of devices.
@@ -184,7 +185,7 @@ class Plan:
     times_s: FloatArray
     groups: Sequence[GroupPlan]
     versions: IntArray | None = None
-    end_s: float = 0.0
+    end_s: float | None = None
     timeline: FaultTimeline = field(default_factory=FaultTimeline)
     undisturbed: "Plan | None" = None
 

@@ -92,6 +92,7 @@ def _totals(group: GroupPlan) -> dict[str, Any]:
 def describe(plan: Plan) -> str:
     """The plan as text: groups, reasons of lost calls, propensities and overlap, warnings."""
     rounds, last_s = plan.rounds, float(plan.times_s[-1])
+    last_s = last_s if plan.end_s is None else plan.end_s
     how = "exactly what a run does" if plan.exact else "as if every round lasted its deadline"
     over = f"{rounds:,} rounds over {seconds_text(last_s)} of scenario time"
     groups = [_HEAD, *map(_row, plan.groups)]
@@ -153,6 +154,7 @@ def _counting_row(group: GroupPlan) -> tuple[str, ...]:
 def _pace(plan: Plan) -> str:
     """How many versions the run makes, and in which time."""
     assert plan.versions is not None
+    assert plan.end_s is not None
     versions, hours = int(plan.versions[-1]), plan.end_s / 3600
     made = f"{versions:,} versions in {plan.rounds:,} rounds and {seconds_text(plan.end_s)}"
     pace = f" ({versions / hours:,.1f} versions per hour)" if hours else ""

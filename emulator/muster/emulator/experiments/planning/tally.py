@@ -81,8 +81,12 @@ class GroupTally:
         """Count an update that would be older than the mode allows, by the round of its call."""
         self._rows[round - 1].too_stale += 1
 
-    def plan(self) -> GroupPlan:
-        """The plan of the group over all rounds."""
+    def plan(self, carries: bool) -> GroupPlan:
+        """The plan of the group over all rounds.
+
+        Args:
+            carries: whether updates may outlive their round.
+        """
         rows, of_group = self._rows, [row.staleness for row in self._rows]
         counting = Counting(
             folded=np.array([len(ages) for ages in of_group]),
@@ -110,5 +114,5 @@ class GroupTally:
             clients=self._clients,
             chance=self._chance / len(rows),
             fates=self._fates,
-            counting=counting,
+            counting=counting if carries else None,
         )

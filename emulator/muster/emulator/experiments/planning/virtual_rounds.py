@@ -1,4 +1,5 @@
-"""The rounds of the modes in which updates may outlive their round, played in virtual time.
+"""Rounds that depend on those before them, played in virtual time: those of the modes in which
+updates may outlive their round, and those of the clock `modelled`.
 
 In lockstep, whom a round calls and what completes a version follow from modelled durations. The
 plan therefore plays the server's own rounds (`Round`, the mode, and what the server notes of its
@@ -16,18 +17,19 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.common import seeds
+from muster.common.clock_kinds import idle_s
 from muster.common.errors import ConfigError
 from muster.common.exchange import Answer, Decision, Outcome, Reason, Update
 from muster.common.seeds import IntArray
-from muster.emulator.experiments.planning.group_lives import GroupLives
+from muster.emulator.experiments.planning.group_lives import GroupLives, with_slots
 from muster.emulator.experiments.planning.tally import GroupTally
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.fleet import EnrolledDevice
 from muster.server.rounds import round_commit
 from muster.server.rounds.candidates import choose, note_answer
+from muster.server.rounds.preparation import links_of
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
-from muster.server.rounds.shared_flows import SharedFlows
 from muster.server.rounds.steps import step_at
 
 
@@ -78,13 +80,11 @@ class VirtualRounds:
             for name, of_group in lives.items()
             for member, line in zip(of_group.members, of_group.lines, strict=True)
         }
-        self._links = SharedFlows(
-            {g.name: g.shared_link.line() for g in scenario.groups if g.name in lives},
-            self._devices,
-            {name: (g.effort.bytes_down, g.effort.bytes_up) for name, g in lives.items()},
-        )
-        sharing = self._links.sharing_of(0) if self._links.delays else None
-        self._rules = replace(Rules.of(server.mode, *limits, lockstep=True), sharing=sharing)
+        self._lines = {g.name: g.shared_link.line() for g in scenario.groups if g.name in lives}
+        sizes = {name: (g.effort.bytes_down, g.effort.bytes_up) for name, g in lives.items()}
+        self._links = links_of(server.mode, self._lines, self._devices, scenario.seed, sizes)
+        idle = idle_s(scenario.clock.kind, scenario.clock.round_s)
+        self._rules = Rules.of(server.mode, *limits, lockstep=True, idle_s=idle)
 
     def play(self, report: Callable[[int], None]) -> PlayedRounds:
         """Play all rounds.
@@ -102,13 +102,16 @@ class VirtualRounds:
         while (count := round.base_version if by_version else len(versions)) < server.rounds:
             report(count)
             round.scenario_s, round.step = next_s, step_at(next_s, round_s)
+            if self._links.delays:
+                round.rules = replace(self._rules, sharing=self._links.sharing_of(round.number))
             self._call(round)
             folded = self._folded(round)
             times_s.append(next_s)
             versions.append(round.base_version + bool(folded))
             next_s = server.mode.next_s(round.end(), round_s)
-            self._links.settle(round, next_s)
-            round.next_s = next_s
+            if server.mode.carries:
+                self._links.settle(round, next_s)
+                round.next_s = next_s
             round = self._close(round, folded, versions[-1])
             barren = 0 if folded else barren + 1
             if by_version and barren >= round_commit.MOST_BARREN:
@@ -139,7 +142,11 @@ class VirtualRounds:
     def _answer(self, round: Round, lives: GroupLives, called: IntArray, tally: GroupTally) -> None:
         """Let the called devices of a group answer, and send their updates."""
         effort = lives.devices.slowed(round.step, lives.effort)
-        verdict = lives.devices.decide(round.step, effort)
+        name, seed = self._devices[lives.clients[0]].group, self._scenario.seed
+        decided = lives.devices.decide(round.step, effort)
+        verdict = with_slots(
+            self._lines[name], seed, name, lives.clients, round.number, called, decided
+        )
         away, work_s = lives.devices.away_steps(round.step), effort.work_s
         lives.devices.take_part(called[verdict.accepted[called]], verdict, effort)
         for place in map(int, called):
@@ -170,8 +177,11 @@ class VirtualRounds:
         """Count what becomes of the updates, and return the next round."""
         for client in folded:
             self._tally(client).fold(round.staleness_of(client))
-        for client in round.overdue():
+        carries = round.rules.carries
+        for client in round.overdue() if carries else round.slow():
             self._tally(client).late(round.cohort[client].round)
+        if not carries:
+            return Round(round.number + 1, version, self._rules)
         next, stale = round.successor(folded, version)
         for client, member in stale.items():
             self._tally(client).too_stale(member.round)

@@ -41,8 +41,9 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     )
     if lockstep(account):
         text += (
-            " Times are those of the scenario. In the synchronous and the opportunistic mode, a "
-            "round always takes `clock.round_s` of it."
+            ' Times are those of the scenario. With `clock.kind` "rounds", a round of the '
+            "synchronous and the opportunistic mode always takes `clock.round_s` of it; with "
+            '"modelled", it takes as long as its work.'
         )
     facts = [
         ("versions", f"{len(made):,}"),

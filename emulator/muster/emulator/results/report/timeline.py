@@ -1,8 +1,9 @@
 """The horizontal axis of figures over rounds, labelled with hours of the day in lockstep runs.
 
 If all rounds are equally long, or if scenario time is not known, data is drawn at rounds: round r
-reaches from r - 0.5 to r + 0.5, and only the labels differ. In the buffered mode a round lasts
-until enough updates have come, so data is drawn at scenario time, in minutes.
+reaches from r - 0.5 to r + 0.5, and only the labels differ. In the buffered mode, and with the
+clock `modelled`, a round lasts as long as its updates need, so data is drawn at scenario time, in
+minutes.
 """
 
 import math
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
 from muster.emulator.results.report.hours import MOST_TICKS, SHORTEST_MIN, Hours
+from muster.emulator.results.scenario_time import lockstep
 from muster.emulator.results.summary import seconds_text
 
 MOST_PANELS = 8
@@ -57,15 +59,15 @@ class Timeline:
         """The timeline, in at most `most` bins, of a run that has committed a round."""
         rounds, clock = account.rounds["round"], account.scenario.get("clock", {})
         first, last = int(rounds.min()), int(rounds.max())
-        lockstep = clock.get("kind") == "rounds" and "round_s" in clock
+        equal = clock.get("kind") == "rounds" and "round_s" in clock
         hours = Hours.of(clock.get("starts_at_h", 0.0), _time_zones(account))
-        opens_min = _unequal_rounds(account.rounds) if lockstep else None
+        opens_min = _unequal_rounds(account.rounds) if lockstep(account) else None
         if opens_min is not None:
             bins = min(most, last - first + 1)
             size = float(opens_min[-1] - opens_min[0]) / bins
             return cls(first, last, size, None, hours, opens_min)
         size = math.ceil((last - first + 1) / most)
-        return cls(first, last, size, clock["round_s"] / 60 if lockstep else None, hours)
+        return cls(first, last, size, clock["round_s"] / 60 if equal else None, hours)
 
     @property
     def bins(self) -> int:

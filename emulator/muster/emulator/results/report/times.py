@@ -84,7 +84,7 @@ def _meaning(account: Account, whose: str) -> str:
             "train (`device.examples_per_s`)."
         )
     if modelled and lockstep(account):
-        return f"{text} In lockstep, a round does not wait for the modelled time."
+        return f"{text} In lockstep, a round does not really wait for the modelled time."
     return (
         f"{text} A round lasts as long as the slowest update that it waits for. Long tails of "
         f"training or transfer therefore cause tall bars."

@@ -48,6 +48,7 @@ class ModeConditions(NamedTuple):
         round_s: scenario seconds of a step of device life.
         shared: whether links that devices share delay transfers.
         slots: whether they deny or queue transfers.
+        modelled: whether rounds last as long as their modelled work.
     """
 
     selection: Selection
@@ -58,6 +59,7 @@ class ModeConditions(NamedTuple):
     round_s: float = 60.0
     shared: bool = False
     slots: bool = False
+    modelled: bool = False
 
 
 class RoundEnd(NamedTuple):
@@ -69,6 +71,7 @@ class RoundEnd(NamedTuple):
         finished_s: the modelled finishes of the updates that counted, in scenario seconds.
         untried: whether it called some devices, and others remain that it could have called.
         open_s: the modelled finishes of the updates that stay open, in scenario seconds.
+        closed_s: on the clock `modelled`, scenario seconds at which it closed; else None.
     """
 
     number: int
@@ -76,6 +79,12 @@ class RoundEnd(NamedTuple):
     finished_s: Sequence[float]
     untried: bool
     open_s: Sequence[float] = ()
+    closed_s: float | None = None
+
+    def next_s(self, round_s: float) -> float:
+        """Scenario seconds at which the next round opens if the clock decides: with `rounds` every
+        `round_s` seconds, with `modelled` when this one has closed."""
+        return self.number * round_s if self.closed_s is None else self.closed_s
 
 
 class Mode(Plugin):

@@ -16,7 +16,7 @@ class Opportunistic(Carrying):
     def refusals(self, conditions: ModeConditions) -> Iterator[str]:
         deadline_s, round_s = conditions.deadline_s, conditions.round_s
         too_long = deadline_s is None or deadline_s > round_s
-        if conditions.lockstep and conditions.shared and too_long:
+        if conditions.lockstep and conditions.shared and too_long and not conditions.modelled:
             found = "none" if deadline_s is None else f"{deadline_s:g}"
             yield (
                 f"with a shared link, the calls of a round can delay the updates of the round "
@@ -27,4 +27,4 @@ class Opportunistic(Carrying):
         yield from super().refusals(conditions)
 
     def next_s(self, ended: RoundEnd, round_s: float) -> float:
-        return ended.number * round_s
+        return ended.next_s(round_s)

@@ -11,4 +11,4 @@ class Synchronous(Mode):
         return Completion(goal=goal, deadline_s=deadline_s)
 
     def next_s(self, ended: RoundEnd, round_s: float) -> float:
-        return ended.number * round_s
+        return ended.next_s(round_s)
