@@ -271,7 +271,7 @@ def courses(measure: str, **variants: list[list[float]]) -> pd.DataFrame:
     """Variant to the values of each seed, round by round."""
     rows = [
         {"variant": variant, "seed": seed, "round": number, "loss": math.nan,
-         "accuracy": math.nan, "bytes": 100.0 * number, measure: value}
+         "accuracy": math.nan, "bytes": 100.0 * number, "scenario_s": math.nan, measure: value}
         for variant, seeds in variants.items()
         for seed, values in enumerate(seeds)
         for number, value in enumerate(values)
@@ -337,6 +337,52 @@ def test_the_band_is_the_interval_of_the_tables() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("measure", "seeds", "expected"),
+    [
+        ("accuracy", [0.9, 0.98], (None, 1.0)),  # 0.94 ± 0.51
+        ("accuracy", [0.02, 0.1], (0.0, None)),
+        ("loss", [0.1, 0.5], (0.0, None)),
+        ("loss", [-0.1, 0.5], (0.2 - 12.7062 * 0.3, None)),  # a loss below 0 is possible here
+    ],
+)
+def test_a_band_shows_only_possible_values(
+    measure: str, seeds: list[float], expected: tuple[float | None, float | None]
+) -> None:
+    figure = draw(courses(measure, a=[[value, value] for value in seeds]))
+    for axes in figure.axes:
+        (band,) = axes.collections
+        ys = [y for _, y in np.asarray(band.get_paths()[0].vertices)]
+        for found, wanted in zip((min(ys), max(ys)), expected, strict=True):
+            assert wanted is None or found == pytest.approx(wanted, abs=1e-4)
+        if measure == "accuracy":
+            assert 0 <= axes.get_ylim()[0] < axes.get_ylim()[1] <= 1
+
+
+def test_scenario_time_is_an_axis_where_it_is_known() -> None:
+    table = courses("accuracy", quick=[[0.1, 0.7, 0.8]] * 2, slow=[[0.1, 0.2, 0.9]] * 2)
+    each_s = {"quick": 600.0, "slow": 3600.0}
+    table["scenario_s"] = table["variant"].map(each_s) * table["round"]
+    figure = draw(table)
+    labels = [axes.get_xlabel() for axes in figure.axes]
+    assert labels == ["round", "hours of scenario time", "bytes up and down since the start"]
+    # quick needs 20 minutes in all, in which slow has not finished a round.
+    assert titles_of(figure)[1] == "Best for 20 min 00 s: quick, at 80.0 %"
+    ends = [float(np.asarray(line.get_xdata())[-1]) for line in figure.axes[1].lines]
+    assert max(ends) == 2.0
+
+
+def test_the_target_is_a_line_in_every_panel_and_inside_it() -> None:
+    figure = draw(courses("accuracy", a=[[0.1, 0.5]]), {"accuracy": [0.9], "loss": [0.3]})
+    assert len(figure.axes) == 2
+    for axes in figure.axes:
+        (line,) = (each for each in axes.lines if each.get_linestyle() == ":")
+        assert list(np.asarray(line.get_ydata())) == [0.9, 0.9]
+        assert axes.get_ylim()[1] > 0.9
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == ["a", "target: 90.0 %"]
+
+
 def test_a_mean_line_ends_where_the_first_of_its_seeds_does_and_the_others_go_on_alone() -> None:
     axes = draw(courses("loss", a=[[3.0, 2.0], [3.0, 2.0, 1.0]])).axes[0]
     mean, alone = (y.tolist() for line in axes.lines if len(y := np.asarray(line.get_ydata())) > 1)
@@ -345,7 +391,7 @@ def test_a_mean_line_ends_where_the_first_of_its_seeds_does_and_the_others_go_on
 
 
 def test_a_figure_of_nothing_says_so() -> None:
-    empty = pd.DataFrame(columns=["variant", "seed", "round", "loss", "accuracy", "bytes"])
+    empty = pd.DataFrame(columns=["variant", "seed", "round", "loss", "accuracy"])
     assert draw(empty).axes[0].get_title(loc="left") == "No evaluation"
 
 

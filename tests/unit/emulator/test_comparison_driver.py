@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import Comparison, compare, resume_comparison
+from muster.emulator.cli.commands import main
+from muster.emulator.experiments.comparison import report_comparison
+from muster.emulator.experiments.comparison.outcome import targets_of
+from muster.emulator.experiments.comparison.plan import make_plan
 from muster.emulator.experiments.comparison.tables import describe
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import summarise, write_summary
@@ -196,6 +201,37 @@ def test_resuming_what_has_ended_runs_nothing_and_writes_the_tables_anew(runner:
     assert resume_comparison("there").status == "completed"
     assert len(runner.calls) == 4
     assert Path("there/comparison.md").exists()
+
+
+def test_a_report_writes_tables_and_figures_anew_without_a_run(runner: Runner) -> None:
+    runner.fates = {2: "never started"}
+    before = compared()
+    calls, text = list(runner.calls), describe(before)
+    for path in before.folder.glob("comparison.[mcp]*"):
+        path.unlink()
+    done = CliRunner().invoke(main, ["report", "there", "--figures", "svg"])
+    assert (done.exit_code, done.output) == (0, "there/comparison.md\n"), done.output
+    assert runner.calls == calls
+    again = report_comparison("there", figures="pdf")
+    assert (again.status, describe(again)) == (before.status, text)
+    names = {path.name for path in before.folder.glob("comparison.*")}
+    assert names == {f"comparison.{kind}" for kind in ("json", "csv", "md", "png", "svg", "pdf")}
+
+
+def test_a_report_of_a_comparison_that_was_stopped_says_so(runner: Runner) -> None:
+    runner.fates = {2: "stopped"}
+    compared()
+    assert report_comparison("there").status == "stopped"
+
+
+def test_a_folder_of_something_else_has_no_comparison_to_report(runner: Runner) -> None:
+    with pytest.raises(ConfigError, match="is not a comparison"):
+        report_comparison("nowhere")
+
+
+def test_the_target_of_every_variant_is_in_the_figure(runner: Runner) -> None:
+    plan = make_plan(Path("plain.toml"), {"server.target.accuracy": [0.5, 0.6]}, seeds=2)
+    assert targets_of(plan) == {"accuracy": [0.5, 0.6]}
 
 
 def test_without_a_run_that_ended_there_are_no_tables(runner: Runner) -> None:

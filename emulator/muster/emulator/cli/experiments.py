@@ -11,6 +11,7 @@ from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
 from muster.emulator.cli.options import (
     DATA,
+    FIGURES,
     JSON,
     OPTIONAL_SCENARIO,
     SCENARIO,
@@ -89,6 +90,7 @@ def plan(
     help="Change a setting in all variants.",
 )
 @DATA
+@FIGURES
 @click.option("--quiet", is_flag=True, help="Print only problems and the table.")
 @JSON
 @failures_as_status
@@ -100,6 +102,7 @@ def compare(
     resume: Path | None,
     settings: tuple[str, ...],
     data: str | None,
+    kind: str,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -113,9 +116,9 @@ def compare(
         if vary or settings or out or data or seeds != 1:
             raise ConfigError(
                 "--resume continues the comparison as it began; expected no other flag "
-                "but --quiet and --json"
+                "but --figures, --quiet and --json"
             )
-        done = resume_comparison(resume, watch=watch)
+        done = resume_comparison(resume, figures=kind, watch=watch)
     else:
         assert scenario is not None
         done = compare(
@@ -125,6 +128,7 @@ def compare(
             settings=settings,
             data=data,
             out=out,
+            figures=kind,
             watch=watch,
         )
     from muster.emulator.experiments.comparison.tables import describe, numbers_of

@@ -9,7 +9,7 @@ import click
 
 from muster.common.clock import WallClock
 from muster.common.files import refusal_of
-from muster.emulator.cli.options import JSON, RUN, failures_as_status
+from muster.emulator.cli.options import FIGURES, JSON, RUN, failures_as_status
 from muster.emulator.runs.run_folder import shown
 
 
@@ -78,20 +78,23 @@ def revoke(folder: Path, device: str) -> None:
 
 @click.command()
 @RUN
-@click.option(
-    "--figures",
-    "kind",
-    type=click.Choice(["png", "svg", "pdf"]),
-    default="png",
-    help="Write the figures as svg or pdf, too, for papers.",
-)
+@FIGURES
 @failures_as_status
 def report(folder: Path, kind: str) -> None:
-    """Write the figures and report.html of FOLDER (default runs/latest) again."""
+    """Write the figures and report.html of FOLDER (default runs/latest) again; of a comparison, its
+    tables and its figure."""
+    from muster.emulator.experiments.run_set import PLAN
     from muster.emulator.results.report import write_report
     from muster.emulator.runs.run_folder import run_folder
 
-    run = run_folder(folder)
-    with refusal_of(f"the report of {shown(run)} cannot be written", "make the folder writable"):
-        page = write_report(run, kind)
+    advice = "make the folder writable"
+    if (folder / PLAN).is_file():
+        from muster.emulator.experiments.comparison import report_comparison
+
+        with refusal_of(f"the tables of {shown(folder)} cannot be written", advice):
+            page = report_comparison(folder, figures=kind).folder / "comparison.md"
+    else:
+        run = run_folder(folder)
+        with refusal_of(f"the report of {shown(run)} cannot be written", advice):
+            page = write_report(run, kind)
     click.echo(shown(page))

@@ -31,6 +31,13 @@ BACKEND = click.option(
     help="Where the fleet runs: processes of this machine (default), Docker containers, or the "
     "nodes of a Ray cluster.",
 )
+FIGURES = click.option(
+    "--figures",
+    "kind",
+    type=click.Choice(["png", "svg", "pdf"]),
+    default="png",
+    help="Write the figures as svg or pdf, too, for papers.",
+)
 DATA = click.option(
     "--data", metavar="DIR", help="The data directory; it takes precedence over MUSTER_DATA."
 )

@@ -4,7 +4,11 @@
 differences, `tables` and `figure` show them.
 """
 
-from muster.emulator.experiments.comparison.comparing import compare, resume_comparison
+from muster.emulator.experiments.comparison.comparing import (
+    compare,
+    report_comparison,
+    resume_comparison,
+)
 from muster.emulator.experiments.comparison.comparison import Comparison
 
-__all__ = ["Comparison", "compare", "resume_comparison"]
+__all__ = ["Comparison", "compare", "report_comparison", "resume_comparison"]

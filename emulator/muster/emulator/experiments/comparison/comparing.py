@@ -5,6 +5,7 @@ The folder of a comparison has `plan.json` from the start, a run folder for ever
 begun, and run the rest.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def compare(
     settings: Sequence[str] = (),
     data: str | None = None,
     out: Path | str | None = None,
+    figures: str = "png",
     watch: Watch = unwatched,
 ) -> Comparison:
     """Run a scenario once for every value of `vary` and every seed, and compare the runs.
@@ -47,6 +49,7 @@ def compare(
         settings: `key=value` as for `--set`, for all variants.
         data: the data directory.
         out: the folder to make; default `runs/<name>-compare-<time>`.
+        figures: "svg" or "pdf" for the figure of this kind, too.
         watch: shows the runs.
 
     Raises:
@@ -56,30 +59,57 @@ def compare(
     folder = make_folder(
         f"{plan.name}-compare", None if out is None else Path(out), "muster compare", plan.to_json()
     )
-    return _go_on(folder.resolve(), plan, watch)
+    return _go_on(folder.resolve(), plan, figures, watch)
 
 
-def resume_comparison(folder: Path | str, *, watch: Watch = unwatched) -> Comparison:
+def resume_comparison(
+    folder: Path | str, *, figures: str = "png", watch: Watch = unwatched
+) -> Comparison:
     """Resume a comparison: runs that have ended are not run again.
 
     Raises:
         ConfigError: `folder` has no comparison, or another process is running it.
     """
     folder = Path(folder)
+    plan = _read_plan(folder)
+    for planned in plan.runs:
+        if not has_ended(folder / planned.folder):
+            doctor.require(planned.scenario)
+    return _go_on(folder.resolve(), plan, figures, watch)
+
+
+def report_comparison(folder: Path | str, *, figures: str = "png") -> Comparison:
+    """Write the tables and the figure of a comparison again, from its run folders.
+
+    Raises:
+        ConfigError: `folder` has no comparison, or another process is running it.
+    """
+    folder = Path(folder).resolve()
+    plan = _read_plan(folder)
+    with owned(folder):
+        return _conclude(folder, plan, _failures(folder), figures)
+
+
+def _read_plan(folder: Path) -> ComparisonPlan:
     try:
         text = (folder / PLAN).read_bytes()
     except OSError:
         raise ConfigError(
             f"{folder} is not a comparison: it has no {PLAN}. `muster compare` makes them"
         ) from None
-    plan = ComparisonPlan.from_json(text, str(folder / PLAN))
-    for planned in plan.runs:
-        if not has_ended(folder / planned.folder):
-            doctor.require(planned.scenario)
-    return _go_on(folder.resolve(), plan, watch)
+    return ComparisonPlan.from_json(text, str(folder / PLAN))
 
 
-def _go_on(folder: Path, plan: ComparisonPlan, watch: Watch) -> Comparison:
+def _failures(folder: Path) -> dict[str, str]:
+    """The reasons of runs that failed, as comparison.json has them; none if it cannot be read."""
+    try:
+        runs = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["runs"]
+        return {run["folder"]: run["detail"] for run in runs if run["status"] == "failed"}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _go_on(folder: Path, plan: ComparisonPlan, figures: str, watch: Watch) -> Comparison:
     failures: dict[str, str] = {}
     stopped = False
     with owned(folder):
@@ -97,11 +127,15 @@ def _go_on(folder: Path, plan: ComparisonPlan, watch: Watch) -> Comparison:
                 stopped = asked_to_stop(error)
             if stopped:
                 break
-        return _conclude(folder, plan, failures, stopped)
+        return _conclude(folder, plan, failures, figures, stopped)
 
 
 def _conclude(
-    folder: Path, plan: ComparisonPlan, failures: Mapping[str, str], stopped: bool
+    folder: Path,
+    plan: ComparisonPlan,
+    failures: Mapping[str, str],
+    figures: str,
+    stopped: bool = False,
 ) -> Comparison:
     # As in `running`: pandas and matplotlib take seconds to import.
     from muster.emulator.experiments.comparison import outcome
@@ -110,6 +144,7 @@ def _conclude(
 
     runs = outcome.read_runs(folder, plan, failures)
     ended = runs["status"].isin(ENDED)
+    stopped = stopped or bool((runs["status"] == outcome.NOT_RUN).any())
     comparison = Comparison(
         plan.name,
         folder,
@@ -121,5 +156,5 @@ def _conclude(
     )
     write_tables(comparison)
     counted = comparison.courses.merge(runs.loc[ended, ["variant", "seed"]])
-    write_figure(folder / "comparison.png", counted)
+    write_figure(folder, counted, outcome.targets_of(plan), figures)
     return comparison

@@ -22,7 +22,7 @@ class Comparison:
         differences: the same for the difference of each variant to the first, between runs of the
             same seed.
         courses: one row per evaluation of each run, also of failed runs: round, loss, accuracy,
-            bytes until then.
+            and the bytes and the scenario time until then.
     """
 
     name: str

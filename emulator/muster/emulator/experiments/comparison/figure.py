@@ -1,15 +1,17 @@
-"""The figure of a comparison: the accuracy or loss of each variant, by round and by bytes.
+"""The figure of a comparison: the accuracy or loss of each variant, by round, by scenario time and
+by bytes.
 
 A thick line is the mean over a variant's seeds, up to the last round that all of them reached. Its
-band is the 95 % confidence interval of that mean, as in the tables. After that round, each seed
-that went on has a thin line of its own.
+band is the 95 % confidence interval of that mean, as in the tables, as far as such values are
+possible. After that round, each seed that went on has a thin line of its own. A dotted line is the
+scenario's target.
 
 A title names a best variant only if the tables support it: the interval of its difference to every
 other variant, between runs of the same seed, excludes 0.
 """
 
-import io
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from muster.common.files import write_atomic
 from muster.emulator.results.intervals import interval
 from muster.emulator.results.report import style
 from muster.emulator.results.report.names import drawable
-from muster.emulator.results.summary import bytes_text, number_text, percent_text
+from muster.emulator.results.report.page import save_figure, save_lines
+from muster.emulator.results.summary import bytes_text, number_text, percent_text, seconds_text
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; then the same again, dashed.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#1f2933")
@@ -35,17 +37,44 @@ _ROOM, _ROOM_FACTOR = 0.15, 1.5
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """A cost of which variants may have the same amount.
+
+    Attributes:
+        column: its column in the courses, counted from the start of the run.
+        text: an amount, for titles.
+        units: units with their sizes, the largest first, for the axis.
+    """
+
+    column: str
+    label: str
+    text: Callable[[float], str]
+    units: Sequence[tuple[float, str]]
+
+    def unit(self, most: float) -> tuple[float, str]:
+        return next((each for each in self.units if most >= each[0]), self.units[-1])
+
+
+COSTS = (
+    Cost("scenario_s", "of scenario time", seconds_text,
+         ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))),
+    Cost("bytes", "up and down since the start", bytes_text,
+         ((1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1.0, "bytes"))),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Band:
     """The accuracy or loss of a variant over the rounds.
 
     Attributes:
         values: indexed by round, one column per seed; NaN after a run's last round.
-        sent: bytes sent until that round, of the same shape.
+        spent: for the column of each cost, the amount until that round, of the same shape.
     """
 
     variant: str
     values: pd.DataFrame
-    sent: pd.DataFrame
+    spent: Mapping[str, pd.DataFrame]
 
     @property
     def common(self) -> pd.Index:
@@ -57,44 +86,106 @@ class Band:
         """The last value of each seed, as in the tables."""
         return self.values.ffill().iloc[-1]
 
-    def after_bytes(self, budget: float) -> pd.Series:
-        """The value of each seed when it had sent `budget` bytes: that of its last evaluation until
-        then, or of its first if it had sent more by that time."""
+    def after(self, cost: Cost, budget: float) -> pd.Series:
+        """The value of each seed when it had spent `budget`: that of its last evaluation until
+        then, or of its first if it had spent more by that time."""
         found = {}
         for seed in self.values:
             values = self.values[seed].dropna()
-            sent = self.sent[seed].loc[values.index].to_numpy(float)
-            place = int(np.searchsorted(sent, budget, side="right")) - 1
+            spent = self.spent[cost.column][seed].loc[values.index].to_numpy(float)
+            place = int(np.searchsorted(spent, budget, side="right")) - 1
             found[seed] = values.iloc[max(place, 0)]
         return pd.Series(found, dtype="float64")
 
 
-def write_figure(path: Path, courses: pd.DataFrame) -> None:
-    """Draw the courses (variant, seed, round, loss, accuracy, bytes) into a PNG file."""
-    png = io.BytesIO()
-    draw(courses).savefig(png, format="png")
-    write_atomic(path, png.getvalue())
+def write_figure(
+    folder: Path, courses: pd.DataFrame, targets: Mapping[str, Sequence[float]], kind: str = "png"
+) -> None:
+    """Draw comparison.png, and the same as svg or pdf if that is the kind.
+
+    Args:
+        courses, targets: as for `draw`.
+    """
+    figure = draw(courses, targets)
+    save_figure(folder / "comparison.png", figure)
+    if kind != "png":
+        save_lines(folder / f"comparison.{kind}", figure, kind)
 
 
-def draw(courses: pd.DataFrame) -> Figure:
-    """Accuracy, or loss where the task has none, against rounds and against bytes."""
+def draw(courses: pd.DataFrame, targets: Mapping[str, Sequence[float]] | None = None) -> Figure:
+    """Accuracy, or loss where the task has none, against rounds and against each cost.
+
+    Args:
+        courses: variant, seed, round, loss, accuracy, and the costs until then.
+        targets: the targets of the scenarios by measure.
+    """
     measure = "accuracy" if courses["accuracy"].notna().any() else "loss"
     bands = [band for band in _bands(courses, measure) if len(band.common)]
-    figure = style.new_figure(4.0)
     if not bands:
+        figure = style.new_figure(4.0)
         style.say(figure.subplots(), "No evaluation", "No run evaluated a model.")
         return figure
-    by_round, by_bytes = figure.subplots(1, 2, sharey=True)
-    size, unit = _unit(max(np.nanmax(band.sent.to_numpy(float)) for band in bands))
-    for number, band in enumerate(bands):
-        _draw_band(by_round, number, band, pd.DataFrame(dict.fromkeys(band.sent, band.sent.index),
-                                                        index=band.sent.index))  # fmt: skip
-        _draw_band(by_bytes, number, band, band.sent / size)
+    costs = [cost for cost in COSTS if _known(bands, cost)]
+    figure = style.new_figure(7.2)
+    grid = figure.add_gridspec(2, max(len(costs), 1))
+    by_round = figure.add_subplot(grid[0, :])
+    rounds = [
+        pd.DataFrame(dict.fromkeys(band.values, band.values.index), index=band.values.index)
+        for band in bands
+    ]
+    _draw_bands(by_round, bands, rounds, measure)
     style.tidy(by_round, _end_finding(bands, measure), "round", measure)
-    style.tidy(by_bytes, _bytes_finding(bands, measure), f"{unit} up and down since the start")
     style.count(by_round.xaxis)
-    _scale(by_round, bands, measure)
-    handles, _ = by_round.get_legend_handles_labels()
+    goals = list((targets or {}).get(measure, ()))
+    _scale(by_round, bands, measure, goals)
+    for place, cost in enumerate(costs):
+        axes = figure.add_subplot(grid[1, place], sharey=by_round)
+        most = max(float(np.nanmax(band.spent[cost.column].to_numpy(float))) for band in bands)
+        size, unit = cost.unit(most)
+        _draw_bands(axes, bands, [band.spent[cost.column] / size for band in bands], measure)
+        style.tidy(axes, _cost_finding(bands, measure, cost), f"{unit} {cost.label}",
+                   "" if place else measure)  # fmt: skip
+    _draw_targets(figure.axes, goals, measure)
+    _draw_key(figure, by_round, bands)
+    return figure
+
+
+def _known(bands: Sequence[Band], cost: Cost) -> bool:
+    """Whether the amounts of all variants are known wherever their values are, and any is spent."""
+    spent = [band.spent[cost.column].to_numpy(float) for band in bands]
+    there = [band.values.notna().to_numpy() for band in bands]
+    return all(
+        bool(np.isfinite(amounts[known]).all()) for amounts, known in zip(spent, there, strict=True)
+    ) and any(float(np.nanmax(amounts)) > 0 for amounts in spent)
+
+
+def _draw_bands(
+    axes: Axes, bands: Sequence[Band], at: Sequence[pd.DataFrame], measure: str
+) -> None:
+    possible = _possible(bands, measure)
+    for number, (band, x) in enumerate(zip(bands, at, strict=True)):
+        _draw_band(axes, number, band, x, possible)
+
+
+def _possible(bands: Sequence[Band], measure: str) -> tuple[float, float]:
+    """The range of possible values. A loss is at least 0, unless one was found below."""
+    if measure == "accuracy":
+        return 0.0, 1.0
+    low = min(float(band.values.min(axis=None)) for band in bands)
+    return (0.0 if low >= 0 else -math.inf), math.inf
+
+
+def _draw_targets(panels: Sequence[Axes], goals: Sequence[float], measure: str) -> None:
+    text = percent_text if measure == "accuracy" else number_text
+    label = f"target: {', '.join(map(text, goals))}"
+    for axes in panels:
+        for number, goal in enumerate(goals):
+            axes.axhline(goal, color=style.INK, linestyle=":", linewidth=1.2,
+                         label="_" if number else label)  # fmt: skip
+
+
+def _draw_key(figure: Figure, axes: Axes, bands: Sequence[Band]) -> None:
+    handles, _ = axes.get_legend_handles_labels()
     if any(len(band.values.columns) > 1 for band in bands):
         label = "95 % confidence interval of the mean"
         handles.append(Patch(color=style.MUTED, alpha=0.25, label=label))
@@ -102,29 +193,34 @@ def draw(courses: pd.DataFrame) -> Figure:
         handles=handles, loc="outside upper left", ncols=_KEY_COLUMNS, frameon=False, fontsize=9,
         handlelength=1.6, columnspacing=1.6, labelcolor=style.INK,
     )  # fmt: skip
-    return figure
 
 
 def _bands(courses: pd.DataFrame, measure: str) -> list[Band]:
     bands = []
     for variant, course in courses.groupby("variant", sort=False):
         values = course.pivot(index="round", columns="seed", values=measure)
-        sent = course.pivot(index="round", columns="seed", values="bytes")
         # A round that one seed did not evaluate left the model as it was: an empty round.
         inside = values.bfill().notna()
-        bands.append(Band(str(variant), values.ffill()[inside], sent.ffill()[inside]))
+        spent = {
+            cost.column: course.pivot(index="round", columns="seed", values=cost.column)
+            for cost in COSTS
+        }
+        amounts = {name: table.ffill()[inside] for name, table in spent.items()}
+        bands.append(Band(str(variant), values.ffill()[inside], amounts))
     return bands
 
 
-def _draw_band(axes: Axes, number: int, band: Band, x: pd.DataFrame) -> None:
+def _draw_band(
+    axes: Axes, number: int, band: Band, x: pd.DataFrame, possible: tuple[float, float]
+) -> None:
     colour = _COLOURS[number % len(_COLOURS)]
     dash = _DASHES[number // len(_COLOURS) % len(_DASHES)]
     values, at = band.values.loc[band.common], x.loc[band.common].mean(axis="columns")
     label = _named(band.variant, _LONGEST)
     mean = values.mean(axis="columns")
     half = values.apply(lambda seeds: interval(seeds).half, axis="columns")
-    axes.fill_between(at, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0,
-                      step="post")  # fmt: skip
+    low, high = ((mean + sign * half).clip(*possible) for sign in (-1, 1))
+    axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0, step="post")
     axes.plot(at, mean, color=colour, linestyle=dash, linewidth=1.8, label=label,
               drawstyle="steps-post")  # fmt: skip
     axes.plot(at.iloc[-1], mean.iloc[-1], "o", color=colour, markersize=5, clip_on=False)
@@ -136,9 +232,10 @@ def _draw_band(axes: Axes, number: int, band: Band, x: pd.DataFrame) -> None:
                       drawstyle="steps-post")  # fmt: skip
 
 
-def _scale(axes: Axes, bands: list[Band], measure: str) -> None:
-    """Scale the vertical axis to the seeds' values: intervals of two seeds may be far wider."""
-    values = np.concatenate([band.values.to_numpy(float).ravel() for band in bands])
+def _scale(axes: Axes, bands: list[Band], measure: str, goals: Sequence[float]) -> None:
+    """Scale the vertical axis to the seeds' values and the targets: intervals of two seeds may be
+    far wider."""
+    values = np.concatenate([goals, *(band.values.to_numpy(float).ravel() for band in bands)])
     values = values[np.isfinite(values)]
     low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
     logarithmic = measure == "loss" and low > 0 and high > 100 * low
@@ -148,8 +245,8 @@ def _scale(axes: Axes, bands: list[Band], measure: str) -> None:
         axes.set_yscale("log")
         axes.set_ylim(low / _ROOM_FACTOR, high * _ROOM_FACTOR)
     elif low < high:
-        room = _ROOM * (high - low)
-        axes.set_ylim(low - room, high + room)
+        room, (least, most) = _ROOM * (high - low), _possible(bands, measure)
+        axes.set_ylim(max(low - room, least), min(high + room, most))
 
 
 def _end_finding(bands: list[Band], measure: str) -> str:
@@ -162,18 +259,17 @@ def _end_finding(bands: list[Band], measure: str) -> str:
     return f"{_named(best, 22)} ended best, at {_mean_text(ends[best], measure)}"
 
 
-def _bytes_finding(bands: list[Band], measure: str) -> str:
-    """Which variant was best when each had sent as many bytes as the thriftiest sent in all."""
-    spent = [band.sent.loc[band.common[-1]].mean() for band in bands]
-    budget = float(min(spent))
-    after = {band.variant: band.after_bytes(budget) for band in bands}
+def _cost_finding(bands: list[Band], measure: str, cost: Cost) -> str:
+    """Which variant was best when each had spent as much as the thriftiest spent in all."""
+    budget = float(min(band.spent[cost.column].loc[band.common[-1]].mean() for band in bands))
+    after = {band.variant: band.after(cost, budget) for band in bands}
     if len(bands) == 1:
-        return f"After {bytes_text(budget)}: {_mean_text(bands[0].after_bytes(budget), measure)}"
+        return f"After {cost.text(budget)}: {_mean_text(after[bands[0].variant], measure)}"
     best = _best(after, measure)
     if best is None:
-        return f"For {bytes_text(budget)}, no variant is clearly best"
+        return f"For {cost.text(budget)}, no variant is clearly best"
     value = _mean_text(after[best], measure)
-    return f"Best for {bytes_text(budget)}: {_named(best, 22)}, at {value}"
+    return f"Best for {cost.text(budget)}: {_named(best, 22)}, at {value}"
 
 
 def _best(values: Mapping[str, pd.Series], measure: str) -> str | None:
@@ -203,10 +299,3 @@ def _mean_text(values: pd.Series, measure: str) -> str:
 def _named(variant: str, longest: int) -> str:
     """A variant's name for titles and legends, where "$x$" must not be read as a formula."""
     return drawable(variant, longest).replace("$", r"\$")
-
-
-def _unit(most: float) -> tuple[float, str]:
-    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if most >= 1024**power:
-            return 1024.0**power, unit
-    return 1.0, "bytes"

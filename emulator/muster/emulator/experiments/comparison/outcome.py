@@ -54,6 +54,16 @@ def read_courses(folder: Path, plan: ComparisonPlan) -> pd.DataFrame:
     return pd.concat(courses, ignore_index=True).astype({"round": "int64", **numbers})
 
 
+def targets_of(plan: ComparisonPlan) -> dict[str, list[float]]:
+    """The different targets of the variants by measure, without those that none has."""
+    found: dict[str, list[float]] = {}
+    for run in plan.runs:
+        for measure, value in run.scenario.server.target.model_dump(exclude_none=True).items():
+            if value not in found.setdefault(measure, []):
+                found[measure].append(value)
+    return found
+
+
 def means_of(runs: pd.DataFrame) -> pd.DataFrame:
     """For every variant and measure: n, mean, and the interval from `low` to `high`."""
     counted = runs[runs["status"].isin(ENDED)]

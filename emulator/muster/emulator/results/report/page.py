@@ -98,7 +98,7 @@ def _draw(
         shade(figure, spans)
         drawn = save_figure(_figure_path(account.folder, name), figure)
         if kind != "png":
-            _save_lines(_figure_path(account.folder, name, kind), figure, kind)
+            save_lines(_figure_path(account.folder, name, kind), figure, kind)
     full = [f"{clean(label)} is {clean(whole)}" for label, whole in sorted(shortened.items())]
     return drawn | {"names": "; ".join(full)}
 
@@ -158,7 +158,7 @@ def save_figure(path: Path, figure: Figure) -> dict[str, str]:
     }
 
 
-def _save_lines(path: Path, figure: Figure, kind: str) -> None:
+def save_lines(path: Path, figure: Figure, kind: str) -> None:
     """Write the figure as lines and text; the same figure gives the same bytes."""
     file, date = io.BytesIO(), "Date" if kind == "svg" else "CreationDate"
     with rc_context({"svg.hashsalt": "muster"}):
