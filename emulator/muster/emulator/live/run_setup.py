@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from muster.common.clock_kinds import is_lockstep
 from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason
@@ -52,7 +53,7 @@ class RunSetup:
     @property
     def lockstep(self) -> bool:
         """Whether the durations of devices are modelled, and not measured on a clock."""
-        return self.clock not in ("wall", "scaled")
+        return is_lockstep(self.clock)
 
 
 def run_setup(folder: Path) -> RunSetup:
