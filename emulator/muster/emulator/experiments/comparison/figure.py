@@ -171,7 +171,7 @@ def _possible(bands: Sequence[Band], measure: str) -> tuple[float, float]:
     """The range of possible values. A loss is at least 0, unless one was found below."""
     if measure == "accuracy":
         return 0.0, 1.0
-    low = min(float(band.values.min(axis=None)) for band in bands)
+    low = min(float(np.nanmin(band.values.to_numpy(float))) for band in bands)
     return (0.0 if low >= 0 else -math.inf), math.inf
 
 
