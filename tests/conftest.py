@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from muster.common.processes import OWN_CODE
+
 # There is no deadline per example, because a test must not depend on the machine's speed. Examples
 # are derived from the test itself, so that a failure on one machine is a failure on every machine.
 # `make test-fast` takes the profile `fast`.
@@ -41,13 +43,14 @@ _INSTALLED = frozenset(map(Path, sys.path))
 def own_code_forgotten() -> Iterator[None]:
     """Forget the code of its own that a test imports, because other tests have modules of the same
     name."""
-    path, inherited, known = list(sys.path), os.environ.get("PYTHONPATH"), set(sys.modules)
+    path, finders, known = list(sys.path), list(sys.meta_path), set(sys.modules)
+    inherited = {name: os.environ.get(name) for name in ("PYTHONPATH", OWN_CODE)}
     yield
-    sys.path[:] = path
-    if inherited is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
-        os.environ["PYTHONPATH"] = inherited
+    sys.path[:], sys.meta_path[:] = path, finders
+    for name, value in inherited.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     new = sys.modules.keys() - known
     own = {name for name in new if "." not in name and not _is_installed(name)}
     for name in new:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,17 +60,34 @@ def test_an_aggregator_beside_the_scenario_is_found_from_anywhere_and_by_a_resum
     home = tmp_path / "home"
     home.mkdir()
     (home / "rules_of_mine.py").write_text(block[0], encoding="utf-8")
-    plain = scenario(server={"rounds": 2, "aggregator": "fedavg"}, modules=None)
+    task = {"name": "linear", "dimension": 5, "examples_per_client": 49}
+    plain = scenario(task=task, server={"rounds": 2, "aggregator": "fedavg"}, modules=None)
     text = plain.to_toml().replace('"fedavg"', '"rules_of_mine:SquareRoot"')
     (home / "scenario.toml").write_text(text)
-    # As in a new process, and nothing of it stays in this one.
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    # Another module of this name is in the current directory, as when a page is followed twice.
+    other = block[0].replace("math.sqrt(", "1.0 + math.sqrt(")
+    (tmp_path / "rules_of_mine.py").write_text(other, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
-    first = [*command, "run", "home/scenario.toml", "--out", "run", "--quiet"]
-    again = [*command, "run", "--resume", "run", "--quiet"]
-    for arguments in (first, again):
-        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert f'modules = "{home}"' in (tmp_path / "run/scenario.toml").read_text()
+
+    def muster(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = "from muster.emulator.cli.commands import main; main()"
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    begun = muster("run", "home/scenario.toml", "--out", "run", "--quiet")
+    assert begun.returncode == 0, begun.stderr
+    with closing(sqlite3.connect("run/ledger.sqlite")) as ledger:
+        weights = {row[0] for row in ledger.execute("SELECT weight FROM contributions")}
+        inputs = dict(ledger.execute("SELECT name, sha256 FROM inputs WHERE kind = 'module'"))
+    assert weights == {7.0}  # √49: by the other one it would be 8
+    assert inputs == {"rules_of_mine.py": hashlib.sha256(block[0].encode()).hexdigest()}
+    assert f'modules = "{home}"' in Path("run/scenario.toml").read_text()
+    for again in (("run", "--resume", "run", "--quiet"), ("audit", "run")):
+        done = muster(*again)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (home / "rules_of_mine.py").write_text(other, encoding="utf-8")
+    refused, audited = muster("run", "--resume", "run"), muster("audit", "run")
+    assert refused.returncode == 2
+    assert "rules_of_mine.py, code of your own, has changed" in refused.stderr
+    assert audited.returncode == 1
+    assert "SHA-256 of rules_of_mine.py: expected" in audited.stdout

@@ -1,26 +1,30 @@
 """Runs a program that dies with the process that started it.
 
-    python -m muster.common.child MODULE ARGUMENT...
+    python -P -m muster.common.child MODULE ARGUMENT...
 
 runs MODULE as `python -m MODULE ARGUMENT...` would. Before that it asks the kernel to kill this
 process when its parent is gone, because the program's own imports may take seconds, and a parent
-that dies meanwhile must not leave an orphan. `muster.common.processes.child_command` makes this
-command. With `--loaded` before MODULE, a package, only the imports are done, and the program
-begins when a line comes on the standard input.
+that dies meanwhile must not leave an orphan. The program imports code of the user's own only as the
+run has announced it (`muster.common.own_code`); containers start with this command too.
+`muster.common.processes.child_command` makes it. With `--loaded` before MODULE, a package, only the
+imports are done, and the program begins when a line comes on the standard input.
 """
 
+import os
 import runpy
 import sys
 from importlib import import_module
 
 from muster.common.garbage import import_quickly
-from muster.common.processes import LOADED, die_with_parent
+from muster.common.processes import LOADED, OWN_CODE, die_with_parent
 
 
 def main() -> None:
     """Run the module that the command line names."""
     die_with_parent()
     import_quickly()
+    if OWN_CODE in os.environ:
+        import_module("muster.common.own_code").follow()
     del sys.argv[0]
     if sys.argv[0] == LOADED:
         del sys.argv[0]

@@ -251,6 +251,12 @@ TABLE = (
         "the process with which this one dies; set for each process that another one starts",
     ),
     Variable(
+        "MUSTER_OWN_CODE",
+        "muster",
+        Fate.OWN,
+        "which code of the user's own the programs of a run import; set when a run begins",
+    ),
+    Variable(
         "MUSTER_WRITE_GOLDEN",
         "muster",
         Fate.OWN,

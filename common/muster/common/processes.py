@@ -14,6 +14,9 @@ from muster.common.environment import settled
 PARENT = "MUSTER_PARENT"
 """Environment variable that has the process id of the parent, for `die_with_parent`."""
 
+OWN_CODE = "MUSTER_OWN_CODE"
+"""Environment variable with which `muster.common.own_code` announces code of the user's own."""
+
 LOADED = "--loaded"
 """Before the module in a child's command: import it, and wait for a line before it begins."""
 
@@ -49,7 +52,13 @@ def child_command(module: str, *arguments: str) -> list[str]:
 
     Its environment must be `child_environment`.
     """
-    return [sys.executable, "-m", "muster.common.child", module, *arguments]
+    return [sys.executable, *program_arguments(module, *arguments)]
+
+
+def program_arguments(module: str, *arguments: str) -> list[str]:
+    """The arguments with which Python starts a program of a run. With `-P` it imports nothing from
+    the current directory."""
+    return ["-P", "-m", "muster.common.child", module, *arguments]
 
 
 def child_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -10,11 +10,12 @@ from typing import Any
 
 from muster.common.config import validate
 from muster.common.errors import RunFailed
+from muster.common.own_code import use
 from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.results.account import Account
 from muster.emulator.runs import running
 from muster.emulator.runs.running import Run
-from muster.emulator.scenario.own_code import make_importable, settle_modules
+from muster.emulator.scenario.own_code import settle_modules
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.faults import KillAt
@@ -97,7 +98,7 @@ class FleetRunner(ABC):
         settings = dict(scenario)
         settle_modules(settings, self._home / "scenario.toml")
         if "modules" in settings:
-            make_importable(settings["modules"])
+            use(settings["modules"])
         return validate(Scenario, settings, "the scenario of the test")
 
     @abstractmethod

@@ -224,11 +224,22 @@ class GroupMask(Section):
     """The largest share of the parameters that a device trains."""
 
 
+class RunInput(Section):
+    """Something with which a run begins, as the ledger records it."""
+
+    kind: str
+    name: str
+    sha256: str
+
+
 class ServerProcess(Section):
     """The configuration of a server's process: `setup/server.json` of the run folder."""
 
     run: str
     """Identity of the run."""
+
+    inputs: list[RunInput] = Field(default_factory=list)
+    """What the run begins with."""
 
     seed: int
     clock: ClockKind

@@ -24,7 +24,7 @@ from muster.common.lines import LinkModel
 from muster.common.tensors import schema_of
 from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Connect, Ledger
-from muster.server.account.rows import MemberRow
+from muster.server.account.rows import InputRow, MemberRow
 from muster.server.account.store import Store
 from muster.server.beside import ProcessBeside
 from muster.server.config import PopulationMember, ServerProcess
@@ -105,7 +105,12 @@ async def _serve(
     clock = environment.clock
     schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
     incarnation = ledger.begin(
-        config.run, members_of(config), clock.now(), len(config.population), config.moments
+        config.run,
+        members_of(config),
+        clock.now(),
+        len(config.population),
+        config.moments,
+        [InputRow(each.kind, each.name, each.sha256) for each in config.inputs],
     )
     journal = Journal(folder / "journal.jsonl", "server", incarnation, clock)
     loop = asyncio.get_running_loop()

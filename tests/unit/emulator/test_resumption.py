@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import sqlite3
+import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,11 @@ from muster.common.credentials import OPERATOR, SECRETS, credentials_path
 from muster.common.testing import made_credentials
 from muster.emulator.cli.commands import main
 from muster.emulator.results.ledger_file import open_ledger
+from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.record_checks import check_inputs
+from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.runs import running
+from muster.emulator.runs.inputs import changes, inputs_of
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.server.account.ledger import SCHEMA_VERSION
@@ -420,3 +425,108 @@ def test_a_device_whose_state_is_that_of_the_ledger_goes_on(resume: Resume, run:
 def test_devices_whose_past_decides_nothing_need_no_state(resume: Resume, run: RunFolder) -> None:
     device_state(run, 1).write_bytes(b"torn")
     assert isinstance(resume().exception, Started)
+
+
+# --- what the run began with ---------------------------------------------------------------------
+
+BOUND = """name = "plain"
+modules = "{place}/mine"
+
+[task]
+name = "linear"
+data.directory = "/data"
+
+[training]
+learning_rate = 0.1
+
+[server]
+rounds = 9
+stall_s = 60.0
+port = 4000
+aggregator = "rule_r:Rule"
+
+[[groups]]
+name = "a"
+count = 2
+"""
+
+RULE = "from muster.server.aggregators import FedAvg\nimport part_r\nclass Rule(FedAvg): ...\n"
+
+
+@pytest.fixture
+def bound(run: RunFolder, resume: Resume) -> Path:
+    """The run folder and its code, with the inputs that its ledger has recorded."""
+    mine = run.path / "mine"
+    mine.mkdir()
+    (mine / "rule_r.py").write_text(RULE)
+    (mine / "part_r.py").write_text("A = 1\n")
+    run.scenario(BOUND.replace("{place}", str(run.path)))
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db, db:
+        db.executemany("INSERT INTO inputs VALUES (?, ?, ?)", inputs_of(run.path))
+    return run.path
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("scenario.toml", "learning_rate = 0.1", "learning_rate = 0.3"),
+        ("scenario.toml", "learning_rate = 0.1", "learning_rate = 0.5"),
+        ("scenario.toml", "count = 2", "count = 3"),
+        ("scenario.toml", "rounds = 9", "rounds = 8"),
+        ("scenario.toml", '[[groups]]\n', '[[expect]]\nthat = "folded >= 1"\n[[groups]]\n'),
+        ("mine/rule_r.py", "class", "A = 1\nclass"),
+        ("mine/part_r.py", "A = 1", "A = 2"),
+        ("mine/rule_r.py", "import part_r", ""),
+    ],
+)  # fmt: skip
+def test_a_run_goes_on_only_with_what_it_began_with(
+    name: str, before: str, after: str, bound: Path, resume: Resume
+) -> None:
+    assert_started(resume())
+    file = bound / name
+    file.write_text(file.read_text().replace(before, after))
+    what = name.removeprefix("mine/")
+    first = "part_r.py" if "import" in before else what  # it is not imported any more
+    assert_refused(resume(), first, "has changed: expected SHA-256", "found")
+    with closing(Evidence.of(bound).ledger) as ledger:
+        log = CheckLog("inputs")
+        check_inputs(Evidence(bound, ledger), log)
+    differing = [difference.what for difference in log.result.differences]
+    assert f"SHA-256 of {what}" in differing
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"/data"', '"/moved/data"'),
+        ("60.0", "600.0"),
+        ("4000", "4001"),
+        ("[server]", "[launch]\nrestarts = 5\n\n[server]"),
+        ("[server]", "# a comment\n[server]"),
+        ("/mine", "/../mine"),
+    ],
+)
+def test_what_changes_no_result_may_change(
+    before: str, after: str, bound: Path, resume: Resume
+) -> None:
+    shutil.copytree(bound / "mine", bound.parent / "mine")
+    path = bound / "scenario.toml"
+    path.write_text(path.read_text().replace(before, after))
+    assert_started(resume())
+
+
+def test_one_flipped_bit_of_the_scenario_is_noticed(bound: Path, resume: Resume) -> None:
+    """Every bit that leaves other settings. The reader refuses what is no TOML."""
+    path = bound / "scenario.toml"
+    text = path.read_bytes()
+    begin, end = text.index(b"[training]"), text.index(b"stall_s")
+    recorded = inputs_of(bound)
+    for place in range(8 * begin, 8 * end):
+        flipped = bytearray(text)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            same = tomllib.loads(text.decode()) == tomllib.loads(flipped.decode())
+        except ValueError:
+            continue
+        assert same == (not list(changes(recorded, bound))), flipped.decode()

@@ -59,6 +59,7 @@ class Pauses:
             if self._watchdog is None:
                 self._watchdog = await asyncio.create_subprocess_exec(
                     sys.executable,
+                    "-P",
                     "-m",
                     "muster.emulator.launch.pause_watchdog",
                     stdin=asyncio.subprocess.PIPE,

@@ -14,6 +14,7 @@ _NO_VALUATIONS = (
     + ", ".join(f"NULL AS {column}" for column in ValuationRow._fields)
     + " WHERE 0"
 )
+_NO_INPUTS = "CREATE TEMP VIEW inputs AS SELECT NULL AS kind, NULL AS name, NULL AS sha256 WHERE 0"
 
 _VIEWS_OF_OLDER = {
     6: (
@@ -26,14 +27,17 @@ _VIEWS_OF_OLDER = {
             f"FROM main.contributions"
         ),
         _NO_VALUATIONS,
+        _NO_INPUTS,
     ),
     7: (
         f"CREATE TEMP VIEW rounds AS SELECT *, {_EPSILON} FROM main.rounds",
         f"CREATE TEMP VIEW contributions AS SELECT *, {_NEW_IN_8} FROM main.contributions",
         _NO_VALUATIONS,
+        _NO_INPUTS,
     ),
-    9: (_NO_VALUATIONS,),
-    10: (_NO_VALUATIONS,),
+    9: (_NO_VALUATIONS, _NO_INPUTS),
+    10: (_NO_VALUATIONS, _NO_INPUTS),
+    12: (_NO_INPUTS,),
 }
 """Schema version to views that give an older ledger the columns of today, except those that only
 the programs of a run read."""

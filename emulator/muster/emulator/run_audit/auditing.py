@@ -18,7 +18,7 @@ from muster.emulator.run_audit.model_checks import (
     check_model,
     check_versions,
 )
-from muster.emulator.run_audit.record_checks import check_journal, check_summary
+from muster.emulator.run_audit.record_checks import check_inputs, check_journal, check_summary
 from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
 from muster.emulator.run_audit.time_checks import check_times
 from muster.emulator.run_audit.utility_weights import check_utility_weights
@@ -26,6 +26,7 @@ from muster.emulator.runs.run_folder import run_folder
 
 CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
     ("the ledger's file", check_file),
+    ("what the run began with", check_inputs),
     ("rounds and versions", check_rounds),
     ("scenario time", check_times),
     ("contributions, each at most once", check_contributions),

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from muster.common.compression import CODECS, Codec, pread_of
 from muster.common.errors import MusterError
+from muster.common.own_code import use
 from muster.common.schedules import SCHEDULES
 from muster.common.tensors import WIRE, Vector, safetensors_header, schema_of
 from muster.emulator.results.summary import MODEL
@@ -23,7 +24,6 @@ from muster.emulator.run_audit.record_checks import sha256_of
 from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.run_audit.vector_formulas import VECTOR_FORMULAS
 from muster.emulator.run_audit.weights import clips, compare_weights
-from muster.emulator.scenario.own_code import make_importable
 from muster.server.account.store import model_name
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
 from muster.server.updates.kept import UPDATES, kept_name
@@ -151,7 +151,7 @@ def check_model(evidence: Evidence, log: CheckLog) -> None:
 def _rule_of(evidence: Evidence) -> Aggregator | str:
     """The aggregator; a sentence if it cannot be imported."""
     if isinstance(modules := evidence.scenario.get("modules"), str):
-        make_importable(modules)
+        use(modules)
     try:
         rule = AGGREGATORS.parse(evidence.rule)
     except (ValueError, MusterError, ValidationError) as error:

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from muster.common.errors import ConfigError
 from muster.emulator.results.summary import MODEL, SUMMARY, read_summary
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
+from muster.emulator.runs.inputs import changes, recorded_inputs
 
 _OF_ROUND = (
     "version",
@@ -38,6 +40,24 @@ _NEEDS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """The events of a fault, each with those that must come before it. A fault may be observed after it
 was healed, because an update that arrives twice may be recorded with a later round."""
+
+
+def check_inputs(evidence: Evidence, log: CheckLog) -> None:
+    """The scenario and the code of the user's own are those with which the run began."""
+    recorded = recorded_inputs(evidence.ledger)
+    if not recorded:
+        log.skip("the scenario and code of your own: the ledger does not record them")
+        return
+    try:
+        changed = {change.name: change for change in changes(recorded, evidence.folder)}
+    except ConfigError as error:
+        log.skip(str(error))
+        return
+    for row in recorded:
+        found = changed[row.name].found if row.name in changed else row.sha256
+        log.compare(f"SHA-256 of {row.name}", row.sha256, found)
+    for name in changed.keys() - {row.name for row in recorded}:
+        log.compare(f"SHA-256 of {name}", changed[name].expected, changed[name].found)
 
 
 def check_journal(evidence: Evidence, log: CheckLog) -> None:

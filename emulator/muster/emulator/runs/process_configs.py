@@ -48,9 +48,16 @@ from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.links.gateway_configs import gateways_of
 from muster.emulator.monitoring import prometheus
 from muster.emulator.runs import doctor
+from muster.emulator.runs.inputs import inputs_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
-from muster.server.config import GroupMask, PopulationMember, ServerProcess, TensorShape
+from muster.server.config import (
+    GroupMask,
+    PopulationMember,
+    RunInput,
+    ServerProcess,
+    TensorShape,
+)
 from muster.server.privacy.settings import DeviceSampling
 from muster.wire import CHUNK_BYTES
 
@@ -197,6 +204,7 @@ class ProcessConfigs:
         check_masks(scenario, layout)
         return ServerProcess(
             run=self._run_identity(),
+            inputs=[RunInput(**row._asdict()) for row in inputs_of(self.folder)],
             seed=scenario.seed,
             clock=scenario.clock.kind,
             round_s=scenario.clock.round_s,

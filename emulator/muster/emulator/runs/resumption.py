@@ -15,6 +15,7 @@ from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
+from muster.emulator.runs.inputs import recorded_inputs, require_unchanged
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_values
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
@@ -34,7 +35,8 @@ def require_resumable(folder: Path, scenario: Scenario) -> None:
 
     Raises:
         ConfigError: `setup/` is not as the run left it, the journal has rounds that the ledger
-            lacks, or a device has lost state on which its future depends.
+            lacks, the scenario or code of the user's own has changed, or a device has lost state on
+            which its future depends.
         LedgerError: the ledger or the newest model is damaged, or of another version of muster.
     """
     with refusal_of(f"{folder} cannot be written", afresh(folder)):
@@ -92,6 +94,7 @@ def _read_ledger(folder: Path, scenario: Scenario, journaled: int) -> str | None
             run = ledger.execute("SELECT id FROM run").fetchone()
             rounds = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
             _require_rounds(path, rounds, journaled)
+            require_unchanged(recorded_inputs(ledger), folder)
             _require_newest(folder, ledger)
             _require_memory(folder, ledger)
             _require_states(folder, ledger, scenario)

@@ -15,10 +15,10 @@ from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
 from muster.emulator.runs.conclusion import conclude
+from muster.emulator.runs.inputs import announce_own_code
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, resume_command, run_folder
 from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
-from muster.emulator.scenario.own_code import make_importable
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 
@@ -139,11 +139,10 @@ def _run_in(
     clock: Clock,
     begin: Begin | None,
 ) -> Run:
-    if scenario.modules is not None:
-        make_importable(scenario.modules)
     with ExitStack() as stack:
         stack.enter_context(own(folder))
         require_resumable(folder, scenario)
+        announce_own_code(folder)
         if begin is not None:
             begin(folder)
         failure: RunFailed | None = None

@@ -10,7 +10,8 @@ from typing import Any
 
 from muster.common.config import parse_toml, require_plain, validate
 from muster.common.errors import ConfigError
-from muster.emulator.scenario.own_code import make_importable, settle_modules
+from muster.common.own_code import use
+from muster.emulator.scenario.own_code import modules_of, settle_modules
 from muster.emulator.scenario.scenario import Scenario
 
 DATA_VARIABLE = "MUSTER_DATA"
@@ -48,8 +49,10 @@ def read_scenario(
     _set_files(values, path)
     settle_modules(values, path)
     if isinstance(modules := values.get("modules"), str):
-        make_importable(modules)
-    return validate(Scenario, values, str(path))
+        use(modules)
+    scenario = validate(Scenario, values, str(path))
+    modules_of(values)
+    return scenario
 
 
 def setting_value(text: str) -> Any:

@@ -22,6 +22,7 @@ from muster.server.account.rows import (
     INSERT_ROUND,
     AnswerRow,
     EvaluationRow,
+    InputRow,
     MemberRow,
     PendingTransaction,
     RoundRow,
@@ -29,7 +30,7 @@ from muster.server.account.rows import (
     StoredVector,
 )
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 
 LOG_BYTES = 16 << 20
 """Length of the log from which on it is copied into the file. Each copy costs two waits for the
@@ -131,10 +132,11 @@ class Ledger(LedgerReader):
         at: float,
         population: int,
         moments: Mapping[str, float],
+        inputs: Iterable[InputRow] = (),
     ) -> int:
         """Enter a new incarnation of the server and return its number, from 1.
 
-        The arguments about the population are stored by the first incarnation only.
+        The arguments about the population and the inputs are stored by the first incarnation only.
 
         Args:
             run: identity of the run.
@@ -142,6 +144,7 @@ class Ledger(LedgerReader):
             at: UNIX seconds when the run started.
             population: number of devices.
             moments: population means of the covariates Z.
+            inputs: what the run begins with.
 
         Raises:
             LedgerError: the ledger belongs to another run.
@@ -164,6 +167,7 @@ class Ledger(LedgerReader):
                         ),
                         list(members),
                     ),
+                    ("INSERT INTO inputs (kind, name, sha256) VALUES (?, ?, ?)", list(inputs)),
                 ]
             )
             return 1

@@ -16,6 +16,13 @@ CREATE TABLE run (
     bytes_down INTEGER NOT NULL DEFAULT 0  -- are part of no row of rounds
 );
 
+CREATE TABLE inputs (              -- what the run began with; it may only go on with the same
+    kind TEXT NOT NULL,            -- scenario, or module: a file of the user's own code
+    name TEXT NOT NULL,            -- scenario.toml, or the path below the folder of the code
+    sha256 TEXT NOT NULL,          -- of the file; of the scenario, of all settings that may not change
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
 CREATE TABLE clients (
     client TEXT PRIMARY KEY,
     "group" TEXT NOT NULL,

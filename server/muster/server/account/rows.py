@@ -18,6 +18,14 @@ class MemberRow(NamedTuple):
     z: str | None
 
 
+class InputRow(NamedTuple):
+    """A row of `inputs`."""
+
+    kind: str
+    name: str
+    sha256: str
+
+
 class RoundRow(NamedTuple):
     """A row of `rounds`."""
 

@@ -29,6 +29,7 @@ from muster.emulator.launch.docker.services import (
 )
 from muster.emulator.launch.docker.stack import Swarm, make_empty
 from muster.emulator.launch.processes import Processes
+from muster.emulator.runs.inputs import announce_own_code
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.run_folder import shown
 from muster.emulator.scenario.scenario import Scenario
@@ -53,6 +54,7 @@ def write_compose_file(
         prepared: `examples` and `schema` of the task, as the nursery reported them.
         swarm: the swarm that runs them; None: Docker Compose.
     """
+    announce_own_code(folder)
     configs, site = ProcessConfigs(scenario, folder), Site(scenario, folder)
     project = Project(
         name=project_of(folder),

@@ -27,6 +27,8 @@ from muster.common.credentials import (
 )
 from muster.common.environment import container_environment
 from muster.common.files import write_atomic
+from muster.common.own_code import announced, announcement
+from muster.common.processes import OWN_CODE, program_arguments
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.docker.container_limits import (
@@ -167,7 +169,7 @@ class Site:
             name="server",
             role="server",
             image=self.scenario.launch.server_image,
-            command=["python", "-m", "muster.server", RUN],
+            command=["python", *program_arguments("muster.server", RUN)],
             networks=[BACKBONE],
             limits=SERVER_LIMITS,
             mounts=[
@@ -195,10 +197,9 @@ class Site:
             image=self.scenario.launch.client_image,
             command=[
                 "python",
-                "-m",
-                "muster.server.evaluation.process",
-                address,
-                _inside(EVALUATION),
+                *program_arguments(
+                    "muster.server.evaluation.process", address, _inside(EVALUATION)
+                ),
             ],
             networks=[BACKBONE],
             limits=SERVER_LIMITS,
@@ -320,8 +321,10 @@ class Site:
         return [Mount(directory, directory)] if directory is not None else []
 
     def _own(self) -> list[Mount]:
-        """Mounts of the user's own code, which PYTHONPATH names."""
-        return [Mount(path, f"{OWN}/{number}") for number, path in enumerate(_python_path())]
+        """Mounts of the folders of PYTHONPATH, and of the folder of the user's own code."""
+        own = announced()
+        folders = _python_path() if own is None else [*_python_path(), own[0]]
+        return [Mount(path, f"{OWN}/{number}") for number, path in enumerate(folders)]
 
     def _private_in(self, mounts: Sequence[Mount]) -> list[str]:
         """The run folder and the user's own authority where they are below folders of code or data,
@@ -337,8 +340,13 @@ class Site:
         ]
 
     def _environment(self) -> dict[str, str]:
-        own = [f"{OWN}/{number}" for number, _ in enumerate(_python_path())]
-        return {**container_environment(), **({"PYTHONPATH": ":".join(own)} if own else {})}
+        given = [f"{OWN}/{number}" for number, _ in enumerate(_python_path())]
+        own, found = announced(), container_environment()
+        if given:
+            found["PYTHONPATH"] = ":".join(given)
+        if own is not None:
+            found[OWN_CODE] = announcement(f"{OWN}/{len(given)}", own[1])
+        return found
 
 
 def project_of(folder: Path) -> str:
@@ -374,7 +382,7 @@ def _inside(name: str) -> str:
 
 def _reading(module: str) -> list[str]:
     """The command of a program that reads its settings from standard input."""
-    return ["sh", "-c", f"exec python -m {module} < {CONFIG}"]
+    return ["sh", "-c", f"exec python {' '.join(program_arguments(module))} < {CONFIG}"]
 
 
 def _listens(port: int) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from muster.common.environment import settle_environment
 from muster.common.errors import ConfigError, LaunchFailed
+from muster.common.processes import OWN_CODE
 from muster.emulator.launch.ray.node_link import NodeLost, Pipe
 from muster.emulator.launch.ray.node_program import NodeProcess
 from muster.emulator.launch.ray.placing import GPU, Node, Resources, described
@@ -159,7 +160,9 @@ class RayCluster:
         try:
             facts = await asyncio.wait_for(actor.facts.remote(shared), _STARTED_S)
             _require_alike(node, facts, shared)
-            environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+            environment = {
+                name: os.environ[name] for name in ("PYTHONPATH", OWN_CODE) if name in os.environ
+            }
             starting = actor.start.remote(config.to_json(), environment, log)
             await asyncio.wait_for(starting, _STARTED_S)
         except (ray.exceptions.RayError, OSError) as error:
