@@ -17,6 +17,7 @@ from muster.server.account.rows import (
     EstimateRow,
     EvaluationRow,
     GroupEvaluationRow,
+    InputRow,
     MemberRow,
     MemoryRow,
     PendingTransaction,
@@ -94,7 +95,7 @@ def written(ledger: TracedLedger) -> Columns:
     """Columns by table in the statements with which a ledger writes a run."""
     vector = StoredVector("ab", 3, b"abc")
     member = MemberRow("a", "g", 0, 5, True, None)
-    ledger.begin("run", [member], at=1.0, population=1, moments={})
+    ledger.begin("run", [member], 1.0, 1, {}, [InputRow("scenario", "scenario.toml", "ab")])
     ledger.begin("run", [member], at=2.0, population=1, moments={})
     ledger.began_at(2.0)
     ledger.enter_initial(vector, vector)
