@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCENARIO ?= examples/digits.toml
+# That of `make up` runs for hours, unless SCENARIO names another.
+UP_SCENARIO = $(if $(filter file,$(origin SCENARIO)),examples/containers.toml,$(SCENARIO))
 # The Python of the images' base, for which wheels are fetched.
 WHEELS_PYTHON ?= 3.11
 STUBS := proto/muster/v1
@@ -13,17 +15,19 @@ help:  ## show the targets
 install: .venv/installed  ## set up .venv with the pinned versions
 
 .venv/installed: pyproject.toml constraints.txt
+	@echo "install: making .venv; torch comes first, and may take minutes"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	@echo "install: muster and what else it needs"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 run: install  ## the main job: a fleet trains a model (SCENARIO=examples/digits.toml)
 	$(BIN)/muster run $(SCENARIO)
 
-up: install  ## the same fleet in containers, left running (SCENARIO=examples/digits.toml); needs Docker
-	$(BIN)/muster up $(SCENARIO)
+up: install  ## a fleet in containers, left running for hours (SCENARIO=examples/containers.toml); needs Docker
+	$(BIN)/muster up $(UP_SCENARIO)
 
 down: install  ## end the newest fleet in containers; nothing of it is left in Docker
 	$(BIN)/muster down

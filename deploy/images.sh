@@ -5,6 +5,7 @@
 #
 # From the environment, as build arguments (deploy/Dockerfile says what they are):
 # BASE, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FLAGS, EXTRA_PACKAGES.
+# Without PIP_FLAGS all packages come from deploy/wheels where `make wheels` has filled it.
 # Without BASE it is python:3.11-slim, or muster-base:bookworm where only that is here.
 # TAG_SUFFIX is appended to the tag (-cuda), BUILD_FLAGS are further options of docker build.
 set -euo pipefail
@@ -19,7 +20,7 @@ if [ -z "${BASE:-}" ]; then
     BASE=python:3.11-slim
     if ! present "$BASE" && present muster-base:bookworm; then
         BASE=muster-base:bookworm
-    elif ! present "$BASE" && ! docker pull --quiet "$BASE"; then
+    elif ! present "$BASE" && { echo "images: pulling $BASE"; ! timeout 300 docker pull --quiet "$BASE"; }; then
         fail "$BASE cannot be pulled; sudo deploy/base-image.sh makes a base that is used instead"
     fi
 fi
@@ -27,6 +28,10 @@ echo "images: from $BASE"
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+if [ -z "${PIP_FLAGS+given}" ] && ls deploy/wheels/.made-* >/dev/null 2>&1; then
+    PIP_FLAGS=--no-index
+    echo "images: packages from deploy/wheels alone; PIP_FLAGS= takes them from an index"
+fi
 if [[ " ${PIP_FLAGS:-} " == *" --no-index "* ]] && ! ls deploy/wheels/*.whl >/dev/null 2>&1; then
     fail "--no-index, and deploy/wheels holds no wheels: make wheels"
 fi
@@ -37,8 +42,10 @@ for name in BASE PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FLAGS EXTRA_PACKAGES; do
 done
 
 [ $# -gt 0 ] || set -- server client
+built=0
 for target in "$@"; do
-    began=$SECONDS
+    began=$SECONDS built=$((built + 1))
+    echo "images: building muster-$target, $built of $#; the first time takes minutes"
     name="muster-$target:$version${TAG_SUFFIX:-}"
     # shellcheck disable=SC2086
     docker build ${BUILD_FLAGS:-} "${arguments[@]}" \

@@ -17,6 +17,7 @@ from typing import Final
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.credentials.issuing import UNATTENDED_LIFETIME_S, certifier_of
+from muster.emulator.fleet.population import names_of
 from muster.emulator.launch import COMPOSE, is_stack
 from muster.emulator.launch.docker import checks
 from muster.emulator.launch.docker.compose_command import (
@@ -57,6 +58,7 @@ class Up:
         round: the last committed round when the fleet was found to be up.
         ended: whether the run has already ended.
         device: the name of a device.
+        linked: whether faults of links can strike it.
         supervised: whether a supervisor stays, which can inject faults.
     """
 
@@ -68,6 +70,7 @@ class Up:
     seconds: float
     ended: bool
     device: str
+    linked: bool
     supervised: bool
 
 
@@ -150,8 +153,9 @@ def describe(up: Up) -> str:
     folder = shown(up.folder)
     took = f"{up.seconds:.1f} s after the start"
     state = f"round {up.round} of {up.rounds} is committed" if not up.ended else "the run has ended"
+    kind = "partition" if up.linked else "crash"
     disturb = [
-        f"  disturb  muster inject {folder} partition --target {up.device} --for-s 20",
+        f"  disturb  muster inject {folder} {kind} --target {up.device} --for-s 20",
         f"           muster pause {folder} {up.device} --for-s 20",
         f"  heal     muster heal {folder}",
     ]
@@ -202,6 +206,7 @@ def _start(scenario: Scenario, folder: Path, say: Say, clock: Clock, began: floa
             _deploy(scenario, folder, run_progress, say, clock)
     else:
         start_supervised(folder, run_progress, say, clock)
+    device, linked = _example_device(scenario)
     with connected() as client:
         there = len(services_of(client, folder) or containers_of(client, folder))
     return Up(
@@ -212,8 +217,18 @@ def _start(scenario: Scenario, folder: Path, say: Say, clock: Clock, began: floa
         rounds=run_progress.rounds,
         seconds=clock.monotonic() - began,
         ended=run_progress.status is not None,
-        device=min(run_progress.enrolled, default="DEVICE"),
+        device=device,
+        linked=linked,
         supervised=not in_swarm,
+    )
+
+
+def _example_device(scenario: Scenario) -> tuple[str, bool]:
+    """A device to disturb, whose group has a link if any has one; and whether it has."""
+    linked = {group.name for group in scenario.groups if group.gateway}
+    known = names_of(scenario.groups)
+    return next(
+        ((client, True) for client, group in known if group in linked), (known[0][0], False)
     )
 
 
