@@ -1,6 +1,8 @@
 """Rates that vary, as bytes over time."""
 
 import math
+import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from muster.emulator.gateway.rates import (
     mean_bps,
     rate_of,
 )
-from muster.emulator.links.mahimahi import read_mahimahi
+from muster.emulator.links.mahimahi import Trace, read_mahimahi
+from muster.emulator.links.settings import LinkSettings
 from muster.emulator.links.shape import Shape
 
 
@@ -32,7 +35,7 @@ RATES: dict[str, Callable[[], Rate]] = {
     "constant": lambda: ConstantRate(1000.0),
     "fading": fading,
     "bounded": lambda: fading(bound=900.0),
-    "trace": lambda: TraceRate([1, 1, 3, 250, 1000]),
+    "trace": lambda: TraceRate(Trace([1, 1, 3, 250, 1000])),
 }
 
 
@@ -97,7 +100,7 @@ def test_a_bound_cuts_fading_and_its_mean() -> None:
 
 
 def test_a_trace_passes_1500_bytes_in_each_millisecond_it_names() -> None:
-    trace = TraceRate([2, 5, 5, 10])
+    trace = TraceRate(Trace([2, 5, 5, 10]))
     passed = [trace.capacity(0.0, ms / 1000) for ms in range(13)]
     assert passed == pytest.approx(
         [0, 0, 1500, 1500, 1500, 4500, 4500, 4500, 4500, 4500, 6000, 6000, 7500]
@@ -105,7 +108,7 @@ def test_a_trace_passes_1500_bytes_in_each_millisecond_it_names() -> None:
 
 
 def test_a_trace_is_replayed_to_the_millisecond_and_again_from_its_start() -> None:
-    trace = TraceRate([2, 5, 5, 10])
+    trace = TraceRate(Trace([2, 5, 5, 10]))
     at, ends = 0.0, []
     for _ in range(8):
         at = trace.finish(at, 1500)
@@ -115,18 +118,97 @@ def test_a_trace_is_replayed_to_the_millisecond_and_again_from_its_start() -> No
 
 
 def test_a_trace_with_a_gap_waits_for_its_end() -> None:
-    trace = TraceRate([1, 60_000])
+    trace = TraceRate(Trace([1, 60_000]))
     assert trace.finish(0.0, 1500) == pytest.approx(0.001)
     assert trace.finish(0.001, 1) == pytest.approx(60.0, abs=0.001)
 
 
+def test_a_trace_knows_its_rates_and_its_longest_gap() -> None:
+    trace = Trace([500, 600, 700, 1800, 4000])
+    assert trace.mean == 5 * 1500 / 4
+    assert trace.peak == 3 * 1500  # per second, from 500 to 700 ms
+    assert trace.gap_s == 2.2  # from 1800 to 4000 ms
+    assert Trace([2900, 3000]).gap_s == 2.9  # from its end to the first line of the repetition
+    assert Trace([7]).gap_s == 0.007
+    assert Trace([1, 1, 1]).peak == 4500 * 1000  # it repeats every millisecond
+
+
+def test_a_trace_that_begins_elsewhere_is_the_same_trace_shifted() -> None:
+    trace = Trace([2, 5, 5, 10])
+    whole, shifted = TraceRate(trace), TraceRate(trace, 0.004)
+    for since, until in ((0.0, 0.001), (0.0025, 0.017), (3.0, 3.0055)):
+        assert shifted.capacity(since, until) == pytest.approx(
+            whole.capacity(since + 0.004, until + 0.004), abs=1e-6
+        )
+        assert shifted.finish(since, 2000) == pytest.approx(
+            whole.finish(since + 0.004, 2000) - 0.004
+        )
+
+
+def day(tmp_path: Path, name: str = "down", lines: str = "1\n500\n1000\n") -> str:
+    path = tmp_path / name
+    path.write_text(lines)
+    return str(path)
+
+
+def test_devices_of_a_group_begin_at_instants_of_their_own(tmp_path: Path) -> None:
+    long = "".join(f"{ms}\n" for ms in range(1, 3001))
+    link = LinkSettings(trace=day(tmp_path), trace_up=day(tmp_path, "up", long))
+    shapes = [link.shape_of(7, f"d-{n}") for n in range(400)]
+    starts = np.array([shape.trace_start_s for shape in shapes])
+    assert len(set(starts)) == 400
+    assert starts.min() >= 0
+    assert starts.max() < 3.0  # the longer trace lasts 3 s
+    assert starts.mean() == pytest.approx(1.5, abs=0.15)  # 3.5 standard errors: 3 / √(12·400)
+    assert link.shape_of(7, "d-0") == shapes[0]
+    assert link.shape_of(8, "d-0") != shapes[0]
+
+
+def test_devices_of_a_group_do_not_fade_together_unless_they_are_asked_to(tmp_path: Path) -> None:
+    trace = day(tmp_path, lines="".join(f"{ms}\n" for ms in range(1, 5001)) + "10000\n")
+
+    def rates(client: str, link: LinkSettings) -> list[float]:
+        rate = rate_of(link.shape_of(7, client), "down", 7, client)
+        return [rate.capacity(at, at + 1.0) for at in range(20)]
+
+    own, common = LinkSettings(trace=trace), LinkSettings(trace=trace, trace_start="common")
+    assert (
+        rates("a", common)
+        == rates("b", common)
+        == pytest.approx(([1.5e6] * 5 + [0] * 4 + [1500]) * 2)
+    )
+    assert rates("a", own) != rates("b", own)
+
+
+def test_a_thousand_devices_share_one_trace(tmp_path: Path) -> None:
+    link = LinkSettings(trace=day(tmp_path), trace_up=day(tmp_path, "up"))
+    reads = [read_mahimahi(Path(str(link.trace))) for _ in range(1000)]
+    assert len({id(trace) for trace in reads}) == 1
+    (tmp_path / "down").write_text("1\n2\n")
+    os.utime(tmp_path / "down", ns=(1, 1))
+    assert read_mahimahi(tmp_path / "down").period_s == 0.002
+
+
+def test_a_trace_costs_8_bytes_for_each_line_and_hardly_any_for_each_device() -> None:
+    tracemalloc.start()
+    try:
+        trace = Trace(range(1, 100_001))
+        of_trace, _ = tracemalloc.get_traced_memory()
+        rates = [TraceRate(trace, n / 1000) for n in range(1000)]
+        of_both, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert of_trace < 1_000_000
+    assert of_both - of_trace < 300 * len(rates)
+
+
 def test_a_trace_far_away_is_exact() -> None:
-    trace = TraceRate([2, 5, 5, 10])
+    trace = TraceRate(Trace([2, 5, 5, 10]))
     assert trace.finish(36_000.0, 6000) == pytest.approx(36_000.010, abs=1e-9)
 
 
 def test_a_cap_holds_what_is_faster() -> None:
-    capped = Capped(TraceRate([10, 10, 10, 10]), 150_000.0)
+    capped = Capped(TraceRate(Trace([10, 10, 10, 10])), 150_000.0)
     assert capped.finish(0.009, 6000) == pytest.approx(0.009 + 0.04)
     assert capped.mean == 150_000.0
 
@@ -140,6 +222,7 @@ def test_a_cap_holds_what_is_faster() -> None:
         (b"1\n2.5\n", "line 2"),
         (b"-1\n", "line 1: -1 is less"),
         (b"0\n", "ends at millisecond 0"),
+        (b"1\n%d\n" % 10**30, "line 2: 1000000000000000000000000000000 is above"),
     ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: bytes, says: str) -> None:

@@ -10,8 +10,6 @@ the same seed.
 
 import math
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from statistics import NormalDist
@@ -19,7 +17,7 @@ from typing import Literal, Protocol
 
 from muster.common import seeds
 from muster.emulator.gateway.loss import loss_of
-from muster.emulator.links.mahimahi import read_mahimahi
+from muster.emulator.links.mahimahi import Trace, read_mahimahi
 from muster.emulator.links.shape import Shape
 
 Direction = Literal["down", "up"]
@@ -27,7 +25,6 @@ Direction = Literal["down", "up"]
 DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 
-_OPPORTUNITY_BYTES = 1500
 _PEAK_SDS = 3.0  # the rate is above for 0.1 % of the time
 _BLOCK_STEPS = 256
 _BLOCKS_KEPT = 2
@@ -169,51 +166,26 @@ class Fading:
 
 
 class TraceRate:
-    """The rate of a recorded link: bytes leave only in the milliseconds that its lines name.
-
-    Each line lets 1500 bytes leave, evenly over the millisecond that ends there. So the totals at
-    whole milliseconds are those of Mahimahi, but a small packet does not use up a whole
-    opportunity.
+    """The rate of a recorded link.
 
     Args:
-        lines: milliseconds, ascending, as `read_mahimahi` returns them.
+        trace: shared by all devices that replay it.
+        start_s: where in the trace the device begins, seconds.
     """
 
-    def __init__(self, lines: Sequence[int]) -> None:
-        # The bytes of line 0 leave in the first millisecond, because there is none before it.
-        self._lines = [max(1, line) for line in lines]
-        self._period = self._lines[-1]
-        self._loop_bytes = _OPPORTUNITY_BYTES * len(self._lines)
-        self.mean = 1000 * self._loop_bytes / self._period
-        best = max(
-            bisect_left(self._lines, line + 1000) - place for place, line in enumerate(self._lines)
-        )
-        self.peak = max(self.mean, float(_OPPORTUNITY_BYTES * best))
+    def __init__(self, trace: Trace, start_s: float = 0.0) -> None:
+        self._trace, self._start_s = trace, start_s
+        self.mean, self.peak = trace.mean, trace.peak
 
     def finish(self, start_s: float, nbytes: float) -> float:
         if nbytes <= 0:
             return start_s
-        loops, target = divmod(self._total(start_s) + nbytes, self._loop_bytes)
-        # A sum of floats may slightly exceed a whole opportunity, and the next may be far away.
-        place = math.ceil(target / _OPPORTUNITY_BYTES - 1e-7) - 1
-        if place < 0:
-            loops, place, target = loops - 1, len(self._lines) - 1, self._loop_bytes
-        line = self._lines[place]
-        before, after = bisect_left(self._lines, line), bisect_right(self._lines, line)
-        part = (target - _OPPORTUNITY_BYTES * before) / (_OPPORTUNITY_BYTES * (after - before))
-        left = (loops * self._period + line - 1 + min(1.0, max(0.0, part))) / 1000
-        return max(start_s, left)
+        total = self._trace.total(start_s + self._start_s) + nbytes
+        return max(start_s, self._trace.instant(total) - self._start_s)
 
     def capacity(self, since_s: float, until_s: float) -> float:
-        return self._total(until_s) - self._total(since_s)
-
-    def _total(self, instant: float) -> float:
-        loops, within = divmod(1000 * instant, self._period)
-        millisecond = int(within)
-        before = bisect_right(self._lines, millisecond)
-        now = bisect_right(self._lines, millisecond + 1) - before
-        passed = before + now * (within - millisecond)
-        return loops * self._loop_bytes + _OPPORTUNITY_BYTES * passed
+        total, start_s = self._trace.total, self._start_s
+        return total(until_s + start_s) - total(since_s + start_s)
 
 
 class Capped:
@@ -246,7 +218,7 @@ def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
     trace, bps = _of(shape, direction)
     rate: Rate
     if trace is not None:
-        rate = TraceRate(read_mahimahi(Path(trace)))
+        rate = TraceRate(read_mahimahi(Path(trace)), shape.trace_start_s)
     elif bps is None:
         return ConstantRate(bound) if loss else Unlimited()
     elif not shape.fading:
@@ -264,7 +236,7 @@ def mean_bps(shape: Shape, direction: Direction) -> float | None:
     bound = loss.bound if loss else math.inf
     trace, bps = _of(shape, direction)
     if trace is not None:
-        mean = min(bound, TraceRate(read_mahimahi(Path(trace))).mean)
+        mean = min(bound, read_mahimahi(Path(trace)).mean)
     else:
         mean = bound if bps is None else _mean_below(bound, bps / 8, shape.fading)
     if loss:

@@ -47,6 +47,7 @@ class ShapeChange(Section):
     loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     trace_down: str | None = None
     trace_up: str | None = None
+    trace_start_s: NotNegative = 0.0
 
 
 class SetShape(Section):

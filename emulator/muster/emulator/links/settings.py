@@ -104,6 +104,11 @@ class LinkSettings(Section):
     trace_up: str | None = None
     """A file in the same format that replaces the rate from the devices."""
 
+    trace_start: Literal["random", "common"] = "random"
+    """Where in its traces each device begins. random: at an instant of its own, drawn once and the
+    same in both directions. common: all begin together, like passengers of one train, so that they
+    fade together."""
+
     compression: AnyCodec = Whole(kind="none")
     """Compression of updates: none, float16, int8 or top-k, with the settings of each."""
 
@@ -149,7 +154,16 @@ class LinkSettings(Section):
             loss=self.loss,
             trace_down=self.trace,
             trace_up=self.trace_up,
+            trace_start_s=self._trace_start_s(seed, client),
         )
+
+    def _trace_start_s(self, seed: int, client: str) -> float:
+        """An instant of the longer trace, so that a recording of both directions stays in step."""
+        paths = [Path(path) for path in (self.trace, self.trace_up) if path is not None]
+        if not paths or self.trace_start == "common":
+            return 0.0
+        longest_s = max(read_mahimahi(path).period_s for path in paths)
+        return longest_s * float(seeds.stream(seed, "trace", client).random())
 
 
 class SharedLink(Section):

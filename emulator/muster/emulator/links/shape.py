@@ -16,3 +16,5 @@ class Shape(Section):
     loss: float = 0.0
     trace_down: str | None = None
     trace_up: str | None = None
+    trace_start_s: float = 0.0
+    """Where in its traces the device begins when the gateway begins."""
