@@ -258,9 +258,12 @@ class PackMember(Section):
     z: dict[str, float] = Field(default_factory=dict)
     """Covariates Z as numbers; a category is `name=level`, 0 or 1."""
 
+    charge: float | None = None
+    """Charge of the battery at scenario time 0, as a share. Absent: the device draws it."""
+
     def being(self) -> SimulatedDevice:
         """The device as the simulation needs it."""
-        return SimulatedDevice(self.client, self.position, self.zone_h, self.z)
+        return SimulatedDevice(self.client, self.position, self.zone_h, self.z, self.charge)
 
 
 class SlotsPort(Section):

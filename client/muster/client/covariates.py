@@ -60,7 +60,13 @@ def _parse_x(value: object) -> object:
                 f"{', '.join(DEVICE_QUANTITIES)}"
             )
         return value
-    return parse_number(value)
+    found = parse_number(value)
+    if isinstance(found, Distribution) and found.looks_up:
+        raise ValueError(
+            f"{found.kind!r} gives a device one value for good, but X is observed before every "
+            f"round; make it a covariate Z"
+        )
+    return found
 
 
 AnyX = Annotated[Number | str | SerializeAsAny[Distribution], BeforeValidator(_parse_x)]

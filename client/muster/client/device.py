@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from muster.common.bounds import LogDeviation, LongTime
 from muster.common.config import Section
-from muster.common.distributions import AnyNumber, UniformDistribution
+from muster.common.distributions import AnyNumber, Distribution, UniformDistribution
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Current = Annotated[float, Field(ge=0, le=1e6)]
@@ -219,6 +219,20 @@ class DeviceSettings(Section):
         if isinstance(speed, float) and speed <= 0:
             raise ValueError(f"expected a speed > 0, found {speed:g}")
         return speed
+
+    def looked_up(self) -> dict[str, Distribution]:
+        """The settings whose values are looked up for each device, by their keys."""
+        settings: dict[str, object] = {
+            "examples_per_s": self.examples_per_s,
+            "time_zone": self.time_zone,
+        }
+        if self.battery is not None:
+            settings["battery.initial"] = self.battery.initial
+        return {
+            key: setting
+            for key, setting in settings.items()
+            if isinstance(setting, Distribution) and setting.looks_up
+        }
 
     @property
     def lives(self) -> bool:

@@ -81,8 +81,9 @@ class DeviceSimulation:
         self._state = np.zeros((n, len(STATE)))
         self._state[:, _CHARGE] = 1.0
         if (battery := life.device.battery) is not None:
-            drawn = draw(battery.initial, self.cast.numbers("charge", width=2).at(0))
-            self._state[:, _CHARGE] = np.clip(drawn, 0.0, 1.0)
+            given = [device.charge for device in devices if device.charge is not None]
+            charge = given or draw(battery.initial, self.cast.numbers("charge", width=2).at(0))
+            self._state[:, _CHARGE] = np.clip(charge, 0.0, 1.0)
             self._state[:, _DEAD] = self._state[:, _CHARGE] <= 0
 
     def row(self, i: int) -> Row:

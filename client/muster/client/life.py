@@ -153,12 +153,14 @@ class SimulatedDevice(NamedTuple):
         position: its position in its group, from 0.
         zone_h: hours by which its local time is ahead of UTC.
         z: its covariates Z as numbers, by name; categories as `name=level`.
+        charge: the charge of its battery at scenario time 0, as a share; None: it is drawn.
     """
 
     client: str
     position: int
     zone_h: float
     z: Mapping[str, float]
+    charge: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ Values = NDArray[Any]
 
 class Distribution(Plugin):
     """A distribution of a value over devices."""
+
+    looks_up: ClassVar[bool] = False
+    """Whether it looks values up by the devices' names or positions, so that a device has one value
+    for good. Where a value is drawn again and again, such a distribution is refused."""
 
     @abstractmethod
     def draw(
@@ -170,8 +174,10 @@ class Categorical(Distribution):
 class PositionDistribution(Distribution):
     """Grows evenly from device to device: first + step · position in the population, from 0.
 
-    For covariates Z of which a device's value must be known beforehand. It draws nothing.
+    For values of devices that must be known beforehand. It draws nothing.
     """
+
+    looks_up = True
 
     first: Number = 0.0
     """The value of the first device of the population."""
@@ -184,9 +190,6 @@ class PositionDistribution(Distribution):
     ) -> Values:
         return self.first + self.step * np.array(positions, np.float64)
 
-    def gives_numbers(self) -> bool:
-        return False  # it needs the devices' positions, which only covariates Z pass
-
 
 class File(Distribution):
     """A column of a CSV file with a header: numbers if all cells are numbers, otherwise words.
@@ -194,6 +197,8 @@ class File(Distribution):
     If the file has a column `client`, a device's row is the one with its name. Otherwise rows are
     in the order of the population.
     """
+
+    looks_up = True
 
     path: str
     """Path of the file."""
@@ -222,7 +227,7 @@ class File(Distribution):
         return sorted(set(found.tolist())) if found.dtype.kind == "U" else []
 
     def gives_numbers(self) -> bool:
-        return False  # it needs the devices' names or positions, which only covariates Z pass
+        return True  # `draw` refuses words; processes that draw nothing lack the file
 
     def _read(self) -> tuple[Values, dict[str, int] | None]:
         """The whole column, and the row of each client if the file names clients."""
@@ -327,6 +332,21 @@ def distribution_of(setting: float | str | Distribution) -> Distribution:
     return ConstantDistribution(kind="constant", value=setting)
 
 
-def draw(setting: float | Distribution, numbers: FloatArray) -> FloatArray:
-    """The devices' numbers, shape (n,), of a setting and uniform numbers of shape (n, 2)."""
-    return distribution_of(setting).draw(numbers)
+def draw(
+    setting: float | Distribution,
+    numbers: FloatArray,
+    clients: Sequence[str] = (),
+    positions: Sequence[int] = (),
+) -> FloatArray:
+    """The devices' numbers, shape (n,), of a setting and uniform numbers of shape (n, 2).
+
+    Args:
+        clients, positions: as in `Distribution.draw`.
+
+    Raises:
+        ValueError: a value to look up is missing or is a word.
+    """
+    values = distribution_of(setting).draw(numbers, clients, positions)
+    if values.dtype.kind == "U":
+        raise ValueError(f"expected numbers, found the word {str(values[0])!r}")
+    return values

@@ -204,14 +204,6 @@ def test_what_is_no_distribution_is_refused(value: object) -> None:
             {"kind": "categorical", "values": ["a"]},
             "expected a number or a distribution of numbers, found 'categorical'",
         ),
-        (
-            {"kind": "file", "path": "z.csv", "column": "a"},
-            "expected a number or a distribution of numbers, found 'file'",
-        ),
-        (
-            {"kind": "position"},
-            "expected a number or a distribution of numbers, found 'position'",
-        ),
     ],
 )
 def test_where_a_number_is_needed_words_are_refused(value: object, said: str) -> None:
@@ -291,6 +283,12 @@ def test_a_file_without_clients_is_read_by_position_in_the_population(tmp_path: 
 def test_a_file_that_lacks_what_is_needed_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         looked_up(of_file(tmp_path, text), ["a-0000", "a-0001", "a-0002"])
+
+
+def test_words_of_a_file_are_refused_where_numbers_are_needed(tmp_path: Path) -> None:
+    words = of_file(tmp_path, "os,age\n14b,1\n13,2\n", "os")
+    with pytest.raises(ValueError, match="expected numbers, found the word '14b'"):
+        draw(words, np.zeros((1, 2)), ["a"], [0])
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from muster.client.covariates import Covariates
-from muster.common.distributions import Categorical, File, LogNormal, Normal, UniformDistribution
+from muster.common.distributions import (
+    Categorical,
+    Distribution,
+    File,
+    LogNormal,
+    Normal,
+    UniformDistribution,
+)
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.enrollment import (
@@ -25,6 +32,9 @@ from muster.emulator.fleet.population import Resident, names_of, population, wri
 @dataclass(frozen=True)
 class Device:
     profile: str = "phone"
+
+    def looked_up(self) -> dict[str, Distribution]:
+        return {}
 
 
 NOTHING = Covariates()

@@ -72,12 +72,13 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
         residents: all residents of the group, enrolled or not, in order.
     """
     clients = [resident.client for resident in residents]
-
-    def numbers(purpose: str) -> np.ndarray:
-        return Numbers(scenario.seed, (purpose,), clients, width=2, ahead=1).at(0)
-
-    speeds = speeds_of(group.device, scenario.seed, clients)
-    zones = np.clip(draw(group.device.time_zone, numbers("time zone")), *_ZONES_H)
+    places = [resident.index for resident in residents]
+    device = group.device
+    speeds = speeds_of(device, scenario.seed, clients, places)
+    numbers = Numbers(scenario.seed, ("time zone",), clients, width=2, ahead=1).at(0)
+    zones = np.clip(draw(device.time_zone, numbers, clients, places), *_ZONES_H)
+    charge = device.looked_up().get("battery.initial")
+    charges = None if charge is None else draw(charge, numbers, clients, places)
     columns = z_of(group, residents)
     return [
         PackMember(
@@ -87,19 +88,29 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
             examples_per_s=None if speeds is None else float(speeds[position]),
             zone_h=float(zones[position]),
             z={name: float(values[position]) for name, values in columns.items()},
+            charge=None if charges is None else float(charges[position]),
         )
         for position, resident in enumerate(residents)
         if resident.enrolled
     ]
 
 
-def speeds_of(device: DeviceSettings, seed: int, clients: Sequence[str]) -> FloatArray | None:
+def speeds_of(
+    device: DeviceSettings, seed: int, clients: Sequence[str], positions: Sequence[int]
+) -> FloatArray | None:
     """The modelled speed of each device of a group in examples per second, shape (clients,); None
-    if the group models no speed."""
+    if the group models no speed.
+
+    Args:
+        positions: positions of the devices in the population, from 0.
+
+    Raises:
+        ValueError: a speed to look up is missing.
+    """
     if device.examples_per_s is None:
         return None
     numbers = Numbers(seed, ("speed",), clients, width=2, ahead=1).at(0)
-    return np.maximum(draw(device.examples_per_s, numbers), 1e-3)
+    return np.maximum(draw(device.examples_per_s, numbers, clients, positions), 1e-3)
 
 
 def z_of(group: Group, residents: Sequence[Resident]) -> dict[str, np.ndarray]:

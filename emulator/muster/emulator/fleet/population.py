@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from muster.client.covariates import Covariates, z_columns
-from muster.common.distributions import Values
+from muster.common.distributions import Distribution, Values, draw
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.common.seeds import Numbers
@@ -49,9 +49,10 @@ class Named(Protocol):
     def count(self) -> int: ...
 
 
-class _HasProfile(Protocol):
+class _Device(Protocol):
     @property
     def profile(self) -> str: ...
+    def looked_up(self) -> Mapping[str, Distribution]: ...
 
 
 class _Group(Named, Protocol):
@@ -60,7 +61,7 @@ class _Group(Named, Protocol):
     @property
     def enrollment(self) -> Enrollment: ...
     @property
-    def device(self) -> _HasProfile: ...
+    def device(self) -> _Device: ...
 
 
 class _Scenario(Protocol):
@@ -83,8 +84,8 @@ def population(scenario: _Scenario) -> list[Resident]:
     """The population of a scenario: every device, in order.
 
     Raises:
-        ConfigError: covariates cannot be drawn, enrollment cannot be decided, or no device is
-            enrolled.
+        ConfigError: covariates cannot be drawn, a file lacks a property of a device, enrollment
+            cannot be decided, or no device is enrolled.
     """
     residents: list[Resident] = []
     for number, group in enumerate(scenario.groups):
@@ -108,6 +109,7 @@ def _residents(seed: int, group: _Group, first: int) -> Iterator[Resident]:
         raw = group.covariates.draw(seed, clients, range(first, first + group.count))
     for name, values in raw.items():
         _require_finite(name, values, clients)
+    _require_looked_up(group, clients, first)
     levels = group.covariates.levels()
     try:
         group.enrollment.check(levels)
@@ -138,6 +140,15 @@ def _require_finite(name: str, values: Values, clients: Sequence[str]) -> None:
         f"covariates.z.{name}: expected finite numbers, but {count} of {len(values)} are not "
         f"({clients[first]}: {values[first]}); choose a distribution with smaller values"
     )
+
+
+def _require_looked_up(group: _Group, clients: Sequence[str], first: int) -> None:
+    places = range(first, first + group.count)
+    for key, setting in group.device.looked_up().items():
+        try:
+            draw(setting, np.zeros((group.count, 2)), clients, places)
+        except ValueError as error:
+            raise ValueError(f"device.{key}: {error}") from None
 
 
 def _require_same_kind(residents: Sequence[Resident]) -> None:

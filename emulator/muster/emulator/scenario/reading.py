@@ -114,6 +114,10 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
         values["task"] = {**task, "data": {**data, "directory": found}}
 
 
+_DISTRIBUTIONS = (("covariates", "z"), ("covariates", "x"), ("device",), ("device", "battery"))
+"""The tables of a group whose values can be distributions, which may name a file."""
+
+
 def _set_files(values: dict[str, Any], scenario: Path) -> None:
     """Make the paths absolute that the scenario names. They are relative to its file."""
     _make_absolute(values.get("launch"), "authority", scenario)
@@ -125,12 +129,17 @@ def _set_files(values: dict[str, Any], scenario: Path) -> None:
         _make_absolute(group.get("availability"), "file", scenario)
         _make_absolute(group.get("link"), "trace", scenario)
         _make_absolute(group.get("link"), "trace_up", scenario)
-        covariates = group.get("covariates")
-        if isinstance(covariates, dict):
-            for sort in ("z", "x"):
-                named = covariates.get(sort)
-                for covariate in named.values() if isinstance(named, dict) else ():
-                    _make_absolute(covariate, "path", scenario)
+        for keys in _DISTRIBUTIONS:
+            for setting in _table(group, keys).values():
+                _make_absolute(setting, "path", scenario)
+
+
+def _table(group: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The table at some keys of a group; empty if there is none."""
+    found: Any = group
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _make_absolute(table: object, key: str, scenario: Path) -> None:

@@ -33,7 +33,7 @@ def modelled_training(account: Account) -> pd.Series:
     parts = []
     for group in scenario.get("groups", []):
         clients = account.clients[account.clients["group"] == group.get("name")]
-        speeds = _speeds(group, scenario.get("seed", 0), list(clients["client"]))
+        speeds = _speeds(group, scenario.get("seed", 0), clients)
         if speeds is not None:
             given = training.lasting(Length.model_validate(group.get("training", {})))
             seen = [given.examples_seen(held) if held else 0 for held in clients["examples"]]
@@ -52,13 +52,14 @@ def spent_training(account: Account) -> tuple[pd.Series, str]:
     return trained["client"].map(modelled).dropna(), MODELLED
 
 
-def _speeds(group: Mapping[str, Any], seed: int, clients: list[str]) -> Any:
+def _speeds(group: Mapping[str, Any], seed: int, clients: pd.DataFrame) -> Any:
     """The speeds of clients of a group; None if it models none, or if they cannot be read."""
     try:
         device = DeviceSettings.model_validate(_only(group.get("device", {}), _SPEED))
-    except ValidationError:
+        who = list(clients["client"]), list(clients["position"])
+        return speeds_of(device, seed, *who) if len(clients) else None
+    except ValueError:  # the file of the speeds was moved, or the table is not valid
         return None
-    return speeds_of(device, seed, clients) if clients else None
 
 
 def _only(table: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
