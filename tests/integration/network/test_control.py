@@ -73,7 +73,13 @@ async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Sta
         assert a["up"]["bytes"] == 1000
         assert 1000 <= a["up"]["capacity"]
         none = {"pieces": 0, "least_s": None, "quartile_s": None}
-        assert a["down"] == {"bytes": 0, "capacity": None, "delays": none, "stalls": 0}
+        assert a["down"] == {
+            "bytes": 0,
+            "capacity": None,
+            "delays": none,
+            "stalls": 0,
+            "packets": 0.0,
+        }
         assert a["connections"] == 1
         assert stats["shared"]["up"] == {"capacity": None}
         later = await controller.stats()

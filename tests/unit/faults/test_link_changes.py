@@ -55,8 +55,14 @@ def stats(
     nbytes: int, struck: int, stalls: int = 0, **delays: float | int | None
 ) -> dict[str, object]:
     each = {"pieces": 0, "least_s": None, "quartile_s": None, **delays}
-    up = {"bytes": nbytes, "capacity": 1000.0 * nbytes, "delays": each, "stalls": stalls}
-    down = {"bytes": 0, "capacity": None, "delays": each, "stalls": 0}
+    up = {
+        "bytes": nbytes,
+        "capacity": 1000.0 * nbytes,
+        "delays": each,
+        "stalls": stalls,
+        "packets": nbytes / 1460,
+    }
+    down = {"bytes": 0, "capacity": None, "delays": each, "stalls": 0, "packets": 0.0}
     return {"up": up, "down": down, "struck": struck}
 
 

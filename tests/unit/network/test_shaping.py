@@ -295,6 +295,24 @@ def test_a_lossy_link_delivers_what_the_formula_says() -> None:
     assert moved / seconds == pytest.approx(loss.left_of(loss.bound), rel=0.05)
 
 
+@pytest.mark.parametrize(("share", "rtt_s"), [(0.05, 0.04), (0.2, 0.04), (0.01, 0.3)])
+def test_echoes_are_delayed_as_often_as_their_packets_are_lost(share: float, rtt_s: float) -> None:
+    loss, echoes, delayed, now = Loss(share, rtt_s), 3000, 0, 0.0
+    shaper = Shaper(Unlimited(), seed=1)
+    link = DirectionalLink(ConstantRate(loss.bound), delay_s=rtt_s / 2, loss=loss)
+    ways = [shaper.flow(shaper.lane("a", link), direction, 1) for direction in ("up", "down")]
+    for _ in range(echoes):
+        began = now
+        for flow in ways:
+            shaper.arrive(flow, 16, now)
+            ((now, _, nbytes),) = delivered(shaper)
+            assert nbytes == 16
+        delayed += now - began > rtt_s + 0.15
+        now += 1.0  # the next echo is far away, so what is lost must be late itself
+    lost = 1 - (1 - share) ** 2
+    assert delayed == pytest.approx(echoes * lost, abs=4 * math.sqrt(echoes * lost * (1 - lost)))
+
+
 def test_a_stall_holds_one_connection_and_not_its_neighbours() -> None:
     loss = Loss(0.5, 0.001)  # every second packet begins a stall of 0.2 s
     shaper = Shaper(Unlimited(), seed=3)

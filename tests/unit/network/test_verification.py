@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -175,7 +175,7 @@ class Invented:
 class Silent:
     """A gateway's controller that knows of no limits."""
 
-    async def stats(self) -> Mapping[str, Any]:
+    async def stats(self, clients: Collection[str] | None = None) -> Mapping[str, Any]:
         down = {"down": {"capacity": None}}
         return {"devices": {f"g-{i}": down for i in range(32)}}
 

@@ -10,6 +10,9 @@ from muster.emulator.links.shape import Shape
 _LEAST_S = 0.1
 """Shortest time over which a rate is measured."""
 
+_COUNTS = "bytes", "stalls", "packets"
+"""What a gateway counts in each direction."""
+
 _LEAST_PIECES = 8
 """Smallest number of pieces of bytes from which jitter is measured."""
 
@@ -27,6 +30,7 @@ class LinkMeasures(NamedTuple):
         excess_s: by how much the upper quartile of the delays lately is above the least one, in the
             direction with more of it; None: less than 8 pieces passed in each direction.
         stalls: stalls for lost packets that have begun lately.
+        packets: number of packets that could be lost lately; 0 without loss.
     """
 
     struck: int
@@ -36,23 +40,23 @@ class LinkMeasures(NamedTuple):
     round_trip_s: float | None
     excess_s: float | None
     stalls: int
+    packets: float
 
     @property
     def stalls_a_packet(self) -> float | None:
-        """Stalls for lost packets lately, per packet of 1460 bytes; None: nothing passed."""
-        if not self.bytes_lately:
-            return None
-        return self.stalls * PACKET_BYTES / self.bytes_lately
+        """Stalls for lost packets lately, per packet; None: nothing passed."""
+        packets = max(self.packets, self.bytes_lately / PACKET_BYTES)
+        return self.stalls / packets if packets else None
 
 
 class _Count:
     """A count that goes on if its gateway is started again, and its part since a moment."""
 
     def __init__(self) -> None:
-        self.total = self.lately = self._before = 0
+        self.total = self.lately = self._before = 0.0
         self._fresh = True
 
-    def read(self, now: int, anew: bool) -> None:
+    def read(self, now: float, anew: bool) -> None:
         """Read the count of a gateway.
 
         Args:
@@ -73,7 +77,7 @@ class LinkMeter:
     def __init__(self, nominal: Shape) -> None:
         self._way = way_of(nominal)
         self._began: float | None = None
-        self._counts = {name: _Count() for name in ("struck", "bytes", "stalls")}
+        self._counts = {name: _Count() for name in ("struck", *_COUNTS)}
         self._since: tuple[float, float] | None = None
         self._bps: float | None = None
 
@@ -94,20 +98,21 @@ class LinkMeter:
             self._began = began
             self.begin_again()
         ways = [stats[way] for way in DIRECTIONS]
-        now = {name: sum(way[name] for way in ways) for name in ("bytes", "stalls")}
+        now = {name: sum(way[name] for way in ways) for name in _COUNTS}
         for name, count in self._counts.items():
             count.read({**now, "struck": stats["struck"]}[name], anew)
         self._read_rate(at, stats[self._way]["capacity"])
-        struck, passed, stalls = self._counts.values()
+        struck, passed, stalls, packets = self._counts.values()
         delays = [way["delays"] for way in ways]
         return LinkMeasures(
-            struck.total,
-            struck.lately,
-            passed.lately,
+            round(struck.total),
+            round(struck.lately),
+            round(passed.lately),
             self._bps,
             _round_trip(delays),
             _excess(delays),
-            stalls.lately,
+            round(stalls.lately),
+            packets.lately,
         )
 
     def _read_rate(self, at: float, capacity: float | None) -> None:

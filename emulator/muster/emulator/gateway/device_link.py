@@ -89,6 +89,7 @@ class DeviceLink:
                 "capacity": self.meters[each].bytes(now),
                 "delays": self.lanes[each].delays.stats(),
                 "stalls": self.lanes[each].stalls,
+                "packets": self.lanes[each].packets,
             }
             for each in DIRECTIONS
         }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from muster.common import seeds
 from muster.emulator.gateway.delays import DelayMeter
-from muster.emulator.gateway.loss import Loss, Stalls
+from muster.emulator.gateway.loss import Loss, Stalls, packets_of
 from muster.emulator.gateway.rates import Rate, Unlimited
 
 if TYPE_CHECKING:
@@ -131,19 +131,27 @@ class Flow:
                 self._arrivals.appendleft((at, there - nbytes))
             nbytes -= min(there, nbytes)
 
-    def due_at(self, left: float, nbytes: int) -> float:
-        """The instant at which `nbytes` that left the link at `left` are due. Bytes stay in order,
-        and a stall of the flow begins after them."""
+    def resent_at(self, left: float, nbytes: int) -> float:
+        """The instant at which `nbytes` that passed the rate at `left` have left the link for good.
+        If one of their packets is lost with a time-out, this and all that follows waits for it."""
+        loss = self.lane.link.loss
+        if loss is not self._loss:
+            self._loss = loss
+            self._stalls = Stalls(loss, self.lane.seed, "loss", *self.name) if loss else None
+        if loss is None or self._stalls is None:
+            return left
+        last = not self.queued
+        stalls = self._stalls.begun(nbytes, last)
+        self.lane.stalls += stalls
+        self.lane.packets += packets_of(nbytes, last)
+        left += stalls * loss.stall_s
+        if stalls:
+            self._stalled_until = left
+        return left
+
+    def due_at(self, left: float) -> float:
+        """The instant at which bytes that left the link at `left` are due. Bytes stay in order."""
         link = self.lane.link
-        if link.loss is not self._loss:
-            self._loss = link.loss
-            self._stalls = (
-                Stalls(link.loss, self.lane.seed, "loss", *self.name) if link.loss else None
-            )
-        if self._stalls is not None and (stall := self._stalls.after(nbytes)):
-            assert link.loss is not None
-            self._stalled_until = left + stall
-            self.lane.stalls += round(stall / link.loss.stall_s)
         delay = link.delay_s
         if link.jitter_s:
             if self._draws is None:
@@ -164,6 +172,7 @@ class Lane:
     Attributes:
         delays: of what was sent since the link changed last.
         stalls: number of stalls that loss has begun.
+        packets: number of packets that it could have lost.
     """
 
     def __init__(self, client: str, seed: int, link: DirectionalLink) -> None:
@@ -176,12 +185,12 @@ class Lane:
         self.first = False  # whether its entry is among those that go first
         self.slice_bytes = self.queue_bytes = self.line_bytes = 0
         self.credit_bps = 0.0
-        self.delays, self.stalls = DelayMeter(), 0
+        self.delays, self.stalls, self.packets = DelayMeter(), 0, 0.0
 
     def bound(self, shared: Rate) -> None:
         """Set the sizes and the credit that depend on the rates."""
         mean, reach_s = min(self.link.rate.mean, shared.mean), self.link.delay_s
-        self.slice_bytes = int(_within(mean * SLICE_S, SLICE_BYTES))
+        self.slice_bytes = slice_bytes(mean)
         self.queue_bytes = int(_within(mean * _QUEUE_S, _QUEUE_BYTES))
         least, unlimited = _LINE_BYTES
         reach_s += 3 * self.link.jitter_s
@@ -200,6 +209,11 @@ class Lane:
         one."""
         able = [flow for flow in self.flows if flow.usable_at() <= instant]
         return next((flow for flow in able if flow.first(instant)), able[0])
+
+
+def slice_bytes(mean: float) -> int:
+    """The size of a slice on a link with so many bytes per second."""
+    return int(_within(mean * SLICE_S, SLICE_BYTES))
 
 
 def _within(value: float, bounds: tuple[int, int]) -> float:

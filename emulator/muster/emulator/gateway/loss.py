@@ -1,4 +1,9 @@
-"""The effect of lost packets on a connection."""
+"""The effect of lost packets on a connection.
+
+Acknowledgements of later packets tell a sender at once that a packet was lost. So within a burst,
+loss mostly bounds the rate, and only some losses end in a time-out. Nothing follows the last packet
+of a burst, so each loss of it ends in a time-out (RFC 8985). A small message is one such packet.
+"""
 
 import math
 
@@ -28,7 +33,9 @@ class Loss:
         self.bound = PACKET_BYTES / (rtt_s * math.sqrt(2 * share / 3))
         """Bytes per second while the connection does not stall: Mathis et al., CCR 1997."""
         self.stall_ratio = share * min(1.0, 3 * math.sqrt(3 * share / 8))
-        """Probability that a packet begins a stall."""
+        """Probability that a packet within a burst begins a stall."""
+        self.share = share
+        """Probability that the last packet of a burst begins a stall."""
         self.stall_s = max(_LEAST_RTO_S, 2 * rtt_s)
         """Duration of a stall, seconds."""
 
@@ -45,17 +52,27 @@ class Stalls:
         self._draws = seeds.stream(seed, *name)
         self._ahead = self._distance()
 
-    def after(self, nbytes: int) -> float:
-        """Seconds for which the connection stalls after `nbytes` more have left."""
-        stalled = 0.0
-        self._ahead -= nbytes
+    def begun(self, nbytes: int, last: bool) -> int:
+        """Number of stalls that `nbytes` more begin.
+
+        Args:
+            last: whether a burst ends with them, so that their last packet is its last.
+        """
+        lost = int(last and self._draws.random() < self._loss.share)
+        self._ahead -= max(0, nbytes - PACKET_BYTES) if last else nbytes
         while self._ahead <= 0:
-            stalled += self._loss.stall_s
+            lost += 1
             self._ahead += self._distance()
-        return stalled
+        return lost
 
     def _distance(self) -> int:
         return PACKET_BYTES * int(self._draws.geometric(self._loss.stall_ratio))
+
+
+def packets_of(nbytes: int, last: bool) -> float:
+    """Number of packets that carry `nbytes`. A burst that ends with them ends with a packet of its
+    own, however small."""
+    return 1 + max(0, nbytes - PACKET_BYTES) / PACKET_BYTES if last else nbytes / PACKET_BYTES
 
 
 def loss_of(shape: Shape) -> Loss | None:

@@ -200,19 +200,19 @@ class Shaper:
         lane.tag = max(self._virtual, lane.tag) + nbytes
         self._finish = max(self._finish, lane.tag)
         flow.leave(nbytes, start)
-        self._fly(flow, nbytes, max(lane.free_at, self._free_at))
+        left = flow.resent_at(max(lane.free_at, self._free_at), nbytes)
+        self._fly(flow, nbytes, left)
         lane.flows.remove(flow)
         if flow.queued:
             lane.flows.append(flow)
         elif flow.ended:
-            self._fly(flow, 0, max(lane.free_at, self._free_at))
+            self._fly(flow, 0, left)
         self._busy -= not lane.flows
         self._again(lane)
         return flow
 
     def _fly(self, flow: Flow, nbytes: int, left: float) -> None:
-        due_at = flow.due_at(left, nbytes)
-        entry = (due_at, next(self._order), nbytes, flow, left, flow.lane.delays)
+        entry = (flow.due_at(left), next(self._order), nbytes, flow, left, flow.lane.delays)
         heapq.heappush(self._line, entry)
 
     def _enter(self, lane: Lane, at: float, first: bool) -> None:

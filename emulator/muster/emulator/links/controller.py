@@ -96,8 +96,9 @@ class Controller:
             "shared": {"up" and "down": {"capacity": bytes, or None without a limit}},
             "devices": {client: {"up" and "down": {"bytes": delivered bytes, "capacity": bytes that
             its own rate allowed, "delays": {"pieces", "least_s", "quartile_s"} of what was sent
-            since the link changed, "stalls": number of stalls for lost packets}, "connections":
-            number of open connections, "struck": how often a fault has struck a connection}}}
+            since the link changed, "stalls": number of stalls for lost packets, "packets":
+            number of packets that could be lost}, "connections": number of open connections,
+            "struck": how often a fault has struck a connection}}}
         """
         reply: dict[str, Any] = await self._ask(do="stats", clients=_listed(clients))
         return reply

@@ -7,7 +7,7 @@ from pydantic import Field
 from muster.emulator.faults.catalogue.shape_fault import ShapeFault
 from muster.emulator.faults.link_changes import LinkChange
 from muster.emulator.faults.link_measures import LinkMeasures
-from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
+from muster.emulator.gateway.loss import loss_of
 from muster.emulator.links.shape import Shape
 
 
@@ -33,4 +33,4 @@ class PacketLoss(ShapeFault):
     def told(self, value: float, link: LinkMeasures) -> str:
         # A ratio would look like an estimate of the loss, but the first stall among few packets is
         # enough to observe the fault.
-        return f"stalls after {link.stalls} of {link.bytes_lately / PACKET_BYTES:.0f} packets"
+        return f"stalls after {link.stalls} of {link.packets:.0f} packets"

@@ -8,6 +8,7 @@ shared limits in force   all devices of a group at once: sum and fairness
 
 import asyncio
 import math
+import statistics
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -17,6 +18,7 @@ from muster.common.credentials import Credentials
 from muster.common.errors import TransportError
 from muster.emulator.credentials.issuing import Certifier
 from muster.emulator.gateway.rates import Direction
+from muster.emulator.links.verification.echo_model import sent_echoes
 from muster.emulator.links.verification.expectations import batches
 from muster.emulator.links.verification.grpc_probe import (
     GrpcBulk,
@@ -197,12 +199,15 @@ class _Verifier:
     async def _round_trip(self, line: MeasuredLink, echo: Echo) -> RoundTrips:
         try:
             await echo.start()
-            median_s, count = await round_trips(echo, expected_rtt_s(line), self._seconds)
+            trips, samples = await round_trips(
+                line, echo, expected_rtt_s(line), self._seconds, self._clock
+            )
         except TransportError as error:
             return RoundTrips(None, 0, str(error))
         finally:
             await echo.close()
-        return RoundTrips(median_s, count)
+        sent = list(sent_echoes(samples, line.client))
+        return RoundTrips(statistics.median(trips), len(trips), sent=sent)
 
     async def _rates(self, lines: Sequence[MeasuredLink], direction: Direction) -> list[Row]:
         limited = [line for line in lines if line.mean_bps(direction) is not None]

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from muster.common.units import bandwidth_text
+from muster.emulator.gateway.flows import slice_bytes
 from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
 from muster.emulator.gateway.rates import Direction
+from muster.emulator.links.verification.echo_model import EchoModel, SentEcho
 from muster.emulator.links.verification.expectations import (
     error_of_median_s,
     fair_shares,
@@ -27,11 +29,16 @@ _FAIRNESS: dict[Direction, Quantity] = {"up": "fairness up", "down": "fairness d
 
 @dataclass(frozen=True, slots=True)
 class RoundTrips:
-    """The result of echoes: their median round trip, or why there is none."""
+    """The result of echoes: their median round trip, or why there is none.
+
+    Attributes:
+        sent: if the link varies, the echoes as its gateway saw them.
+    """
 
     median_s: float | None
     count: int
     why: str = ""
+    sent: list[SentEcho] = field(default_factory=list)
 
 
 def expected_rtt_s(line: MeasuredLink) -> float:
@@ -56,6 +63,11 @@ def judge_rtt(line: MeasuredLink, found: RoundTrips, tolerances: Tolerances) -> 
     if jitter_s:
         tolerance += _ERRORS * error_of_median_s(jitter_s, found.count)
         note += f"; jitter adds {1000 * median_of_jitter_s(jitter_s):.0f} ms to the median"
+    if found.sent:
+        implied = EchoModel(line).implied(found.sent, tolerance)
+        asked = implied.asked_s + median_of_jitter_s(jitter_s)
+        tolerance = max(tolerance, implied.late_s)
+        note += "; varies; asked: what it implied meanwhile"
     return compared(line.gateway.group, line.client, "rtt", asked, found.median_s, tolerance, note)
 
 
@@ -97,6 +109,13 @@ def _rate(
         notes.append(f"varies; asked: what it allowed meanwhile; mean {_text(mean)}")
     if asked is not None and tolerances is not None:
         tolerance = tolerances.rate + _chance([line], direction, found.seconds)
+    if asked is not None and tolerance is not None and mean and line.varies(direction):
+        slice_bits = 8 * slice_bytes(mean / 8)
+        if asked * found.seconds < slice_bits:
+            asked, tolerance = None, None
+            notes.append("it allowed too little meanwhile to compare; measure for longer")
+        else:  # a slice that began in the interval, or before it, may end outside
+            tolerance += slice_bits / (asked * found.seconds)
     if found.broken:
         notes.append("the connection broke")
     return compared(

@@ -8,22 +8,28 @@ same but later by the link's delay, because bytes arrive that much later than th
 
 import asyncio
 import math
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 from muster.common.clock import Clock
 from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.gateway.loss import loss_of
 from muster.emulator.gateway.rates import Direction, mean_bps
+from muster.emulator.links.mahimahi import read_mahimahi
 from muster.emulator.links.shape import Shape
 from muster.emulator.links.verification.expectations import settling_bytes
 from muster.emulator.links.verification.meter import RateMeter
+from muster.emulator.links.verification.reflector import ECHO_BYTES
 
 _LOOK_S = 0.02
 _PATIENCE_S = 5.0
 _PATIENCE_RTTS = 4
+
+_LOW_SDS = 3.0
+"""A rate fades lower than by so many standard deviations for 0.1 % of the time."""
 
 _ECHOES = 5, 20
 
@@ -31,7 +37,7 @@ _ECHOES = 5, 20
 class GatewayControl(Protocol):
     """The methods of a gateway's `Controller` that are used here; it keeps the lease."""
 
-    async def stats(self) -> Mapping[str, Any]: ...
+    async def stats(self, clients: Collection[str] | None = None) -> Mapping[str, Any]: ...
     async def set_shared(self, down_bps: float | None, up_bps: float | None) -> object: ...
     async def upstream(self, address: str) -> object: ...
 
@@ -82,6 +88,18 @@ class MeasuredLink:
     def mean_bps(self, direction: Direction) -> float | None:
         """The rate that the link should have in the long run; None: no limit."""
         return mean_bps(self.shape, direction)
+
+    @property
+    def longest_wait_s(self) -> float:
+        """About the longest time that an echo waits for opportunities of traces, on faded rates,
+        and for lost packets, in both directions together."""
+        shape, loss = self.shape, loss_of(self.shape)
+        paths = [path for path in (shape.trace_down, shape.trace_up) if path is not None]
+        gaps_s = math.fsum(read_mahimahi(Path(path)).gap_s for path in paths)
+        slower = math.exp(_LOW_SDS * shape.fading + shape.fading**2 / 2) if shape.fading else 0.0
+        means = [mean for mean in (self.mean_bps("up"), self.mean_bps("down")) if mean]
+        faded_s = slower * math.fsum(8 * ECHO_BYTES / mean for mean in means)
+        return gaps_s + faded_s + (2 * loss.stall_s if loss else 0.0)
 
     def varies(self, direction: Direction) -> bool:
         """Whether the link's rate varies over time."""
@@ -299,8 +317,21 @@ def _capacity(transfer: MeasuredTransfer, sample: Sample) -> float | None:
     return found
 
 
-async def round_trips(echo: Echo, expected_s: float, seconds: float) -> tuple[float, int]:
-    """Measure round trips of small messages, one after the other. Return their median and number.
+@dataclass(frozen=True)
+class EchoSample:
+    """Statistics of a gateway between two echoes, and between which instants of this machine's
+    clock it took them."""
+
+    asked: float
+    replied: float
+    stats: Mapping[str, Any]
+
+
+async def round_trips(
+    line: MeasuredLink, echo: Echo, expected_s: float, seconds: float, clock: Clock
+) -> tuple[list[float], list[EchoSample]]:
+    """Measure round trips of small messages, one after the other. Return them, and if the link
+    varies, a sample of the gateway before each and after the last.
 
     As many are sent as fit into `seconds`, within the bounds _ECHOES. The first is not counted,
     because its connection may not be established yet.
@@ -310,6 +341,20 @@ async def round_trips(echo: Echo, expected_s: float, seconds: float) -> tuple[fl
     """
     least, most = _ECHOES
     count = min(most, max(least, int(seconds / max(expected_s, 1e-3))))
-    patience_s = _PATIENCE_S + _PATIENCE_RTTS * expected_s
+    patience_s = _PATIENCE_S + _PATIENCE_RTTS * (expected_s + line.longest_wait_s)
+    varies = line.varies("up") or line.varies("down")
     await echo.round_trip_s(patience_s)
-    return statistics.median([await echo.round_trip_s(patience_s) for _ in range(count)]), count
+    trips, samples = [], []
+    for _ in range(count):
+        if varies:
+            samples.append(await _echo_sample(line, clock))
+        trips.append(await echo.round_trip_s(patience_s))
+    if varies:
+        samples.append(await _echo_sample(line, clock))
+    return trips, samples
+
+
+async def _echo_sample(line: MeasuredLink, clock: Clock) -> EchoSample:
+    asked = clock.monotonic()
+    stats = await line.gateway.controller.stats([line.client])
+    return EchoSample(asked, clock.monotonic(), stats)
