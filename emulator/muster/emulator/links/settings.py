@@ -49,7 +49,9 @@ back. Presets of the same names elsewhere differ by a factor of two where one-wa
 as round trips."""
 
 
-LinkRate = Annotated[Bandwidth, Field(ge=1e3, le=1e12)]
+LEAST_BPS = 1e3
+
+LinkRate = Annotated[Bandwidth, Field(ge=LEAST_BPS, le=1e12)]
 """Rate of a link. At the lower bound of 1 kbit/s a device still enrolls in some seconds, but takes
 minutes for a small model."""
 
@@ -129,6 +131,22 @@ class LinkSettings(Section):
                 except ValueError as error:
                     raise ValueError(f"{key}: {error}") from None
         return self
+
+    @model_validator(mode="after")
+    def _traces_are_fast_enough(self) -> Self:
+        for key, path in (("trace", self.trace), ("trace_up", self.trace_up)):
+            if path is not None and (bps := 8 * read_mahimahi(Path(path)).mean) < LEAST_BPS:
+                raise ValueError(
+                    f"{key}: {path} carries {bps:.3g} bit/s in the mean, expected at least "
+                    f"{LEAST_BPS:g} bit/s, as for every link; take another trace"
+                )
+        return self
+
+    @property
+    def longest_gap_s(self) -> float:
+        """The longest time for which a trace lets nothing pass."""
+        paths = [Path(path) for path in (self.trace, self.trace_up) if path is not None]
+        return max((read_mahimahi(path).gap_s for path in paths), default=0.0)
 
     @property
     def shapes(self) -> bool:

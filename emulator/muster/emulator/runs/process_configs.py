@@ -22,6 +22,7 @@ from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
 from muster.common.lines import LinkModel
+from muster.common.tensors import WIRE
 from muster.emulator.credentials.issuing import Certifier, Issuer
 from muster.emulator.experiments.planning import plan
 from muster.emulator.experiments.planning.plan import Progress, instants, must_play
@@ -51,6 +52,7 @@ from muster.emulator.runs import doctor
 from muster.emulator.runs.inputs import inputs_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
+from muster.emulator.scenario.slow_links import check_links
 from muster.server.config import (
     GroupMask,
     PopulationMember,
@@ -167,7 +169,7 @@ class ProcessConfigs:
             prepared: `examples`, `schema` and `units` of the task, as the nursery reported them.
 
         Raises:
-            ConfigError: a group's mask does not fit the model.
+            ConfigError: a group's mask does not fit the model, or its links are too slow for it.
         """
         scenario, residents = self.scenario, self.residents
         write_population(self.folder / "population.csv", residents, None)
@@ -202,6 +204,7 @@ class ProcessConfigs:
         training = announced_training(scenario.training, scenario.server)
         layout = layout_of(prepared)
         check_masks(scenario, layout)
+        check_links(scenario, layout.parameters * WIRE.itemsize)
         return ServerProcess(
             run=self._run_identity(),
             inputs=[RunInput(**row._asdict()) for row in inputs_of(self.folder)],

@@ -11,6 +11,7 @@ from muster.emulator.scenario.hosted_tasks import hosted_refusals
 from muster.emulator.scenario.partial_sums import partial_sum_refusals
 from muster.emulator.scenario.rational_clients import rational_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
+from muster.emulator.scenario.slow_links import slow_link_refusals
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
 from muster.server.rounds.modes.contract import ModeConditions
@@ -93,6 +94,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     found += rational_refusals(scenario)
     found += hosted_refusals(scenario)
     found += partial_sum_refusals(scenario)
+    found += slow_link_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]

@@ -1,0 +1,97 @@
+"""Links that are too slow for the patience of the server, so that a run would wait in vain.
+
+The bounds of rates, sharing devices, gaps of traces and patience are wide, each by itself. Here
+they are taken together: what has to pass before the server loses its patience must be able to.
+"""
+
+import math
+from collections.abc import Iterator
+
+from muster.common.errors import ConfigError
+from muster.common.lines import LinkModel
+from muster.emulator.fleet.population import names_of
+from muster.emulator.links.model import model_of
+from muster.emulator.scenario.settings import Group, ScenarioSettings
+
+_MESSAGE_BYTES = 1024
+"""About what passes each way before a device is enrolled and called."""
+
+_PIECE_BYTES = 16 << 10
+"""The smallest part of a model or an update whose arrival the server notices."""
+
+_SPREAD_SDS = 6.0
+"""No device of a fleet is slower than the median by so many standard deviations."""
+
+
+def slow_link_refusals(scenario: ScenarioSettings) -> Iterator[str]:
+    """Yield links over which devices cannot enroll in time, one sentence each."""
+    for number, group in enumerate(scenario.groups):
+        waits = _Waits(scenario, group, _MESSAGE_BYTES, group.count)
+        if group.shaped and (reason := waits.refusal("a message")):
+            yield f"groups[{number}].{reason}"
+
+
+def check_links(scenario: ScenarioSettings, body_bytes: int) -> None:
+    """Check that every link can carry models and updates while the server waits.
+
+    In lockstep a run fails if nothing arrives for `server.stall_s`. On other clocks rounds end by
+    their deadline.
+
+    Args:
+        body_bytes: the size of a model.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if scenario.clock.kind != "rounds":
+        return
+    piece = min(body_bytes, _PIECE_BYTES)
+    for number, group in enumerate(scenario.groups):
+        waits = _Waits(scenario, group, piece, min(group.count, scenario.server.transfers))
+        if group.shaped and (reason := waits.refusal("a part of the model")):
+            raise ConfigError(f"groups[{number}].{reason}")
+
+
+class _Waits:
+    """How long the devices of a group wait until so many bytes have passed.
+
+    Args:
+        at_once: number of devices that share the group's link meanwhile.
+    """
+
+    def __init__(self, scenario: ScenarioSettings, group: Group, nbytes: int, at_once: int) -> None:
+        self._seed, self._stall_s = scenario.seed, scenario.server.stall_s
+        self._group, self._nbytes, self._at_once = group, nbytes, at_once
+
+    def refusal(self, what: str) -> str | None:
+        """Why the server would lose its patience; None: it would not."""
+        shared, stall = self._group.shared_link, f"server.stall_s = {self._stall_s:g}"
+        for way, bps in (("down", shared.down), ("up", shared.up)):
+            if bps and (wait_s := 8 * self._nbytes * self._at_once / bps) > self._stall_s:
+                return (
+                    f"shared_link.{way}: {self._at_once} devices at once need {wait_s:.3g} s for "
+                    f"{what} of {self._nbytes:,} bytes each, but the server waits for {stall} "
+                    f"seconds; expected a faster link, fewer devices or a longer server.stall_s"
+                )
+        wait_s = self._longest_s()
+        if wait_s <= self._stall_s:
+            return None
+        return (
+            f"link: the slowest device may wait {wait_s:.3g} s for {what} of {self._nbytes:,} "
+            f"bytes, but the server waits for {stall} seconds; expected a faster link, a trace "
+            f"without such gaps, or a longer server.stall_s"
+        )
+
+    def _longest_s(self) -> float:
+        link = self._group.link
+        least = link.model_copy(update={"spread": 0.0})
+        median_s = self._wait_s(model_of(least.shape_of(self._seed, "")))
+        slower = math.exp(_SPREAD_SDS * link.spread)
+        if not link.spread or slower * median_s <= self._stall_s:
+            return median_s
+        clients = [client for client, _ in names_of([self._group])]
+        return max(self._wait_s(model_of(link.shape_of(self._seed, client))) for client in clients)
+
+    def _wait_s(self, line: LinkModel) -> float:
+        passing_s = max(line.down_s(self._nbytes), line.up_s(self._nbytes))
+        return passing_s + line.rtt_s + self._group.link.longest_gap_s
