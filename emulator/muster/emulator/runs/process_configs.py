@@ -178,7 +178,8 @@ class ProcessConfigs:
         for group, of_group in by_group(scenario, residents):
             columns = z_of(group, of_group)
             clients = [resident.client for resident in of_group]
-            speeds = speeds_of(group.device, scenario.seed, clients)
+            places = [resident.index for resident in of_group]
+            speeds = speeds_of(group.device, scenario.seed, clients, places)
             members += [
                 PopulationMember(
                     client=resident.client,
