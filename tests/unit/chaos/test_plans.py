@@ -31,7 +31,8 @@ def test_the_same_seed_gives_the_same_plan(plans: list[ChaosPlan]) -> None:
 
 def test_plans_have_fleets_faults_and_kills_of_every_sort(plans: list[ChaosPlan]) -> None:
     scenarios = [plan.scenario for plan in plans]
-    assert {scenario.clock.kind for scenario in scenarios} == {"rounds", "wall", "scaled"}
+    clocks = {scenario.clock.kind for scenario in scenarios}
+    assert clocks == {"rounds", "modelled", "wall", "scaled"}
     modes = {scenario.server.mode.kind for scenario in scenarios}
     assert modes == {"synchronous", "opportunistic", "buffered"}
     victims = {kill.victim for plan in plans for kill in plan.kills}
@@ -54,4 +55,4 @@ def test_every_fault_ends_by_itself(plans: list[ChaosPlan]) -> None:
 
 def test_only_fleets_in_lockstep_are_drawn_if_they_are_asked_for() -> None:
     plans = [draw_plan(seed, lockstep=True) for seed in SEEDS[:20]]
-    assert {plan.scenario.clock.kind for plan in plans} == {"rounds"}
+    assert {plan.scenario.clock.kind for plan in plans} == {"rounds", "modelled"}

@@ -11,6 +11,7 @@ from typing import Any
 from muster.client.faults import LifeFault
 from muster.common.faults import FaultConditions, FaultKind, TracedFault
 from muster.emulator.chaos.fleets import Values
+from muster.emulator.faults.of_scenario import run_time
 from muster.emulator.faults.refusals import target_group
 from muster.emulator.faults.registry import BUILT_IN
 from muster.emulator.scenario.scenario import Scenario
@@ -110,7 +111,7 @@ def _times(random: Random, fault: FaultKind, scenario: Scenario) -> Values:
     """When a fault begins, how often, and how long it lasts: always short, and with an end."""
     lockstep = scenario.clock.lockstep
     if isinstance(fault, TracedFault):
-        fixed = lockstep and not scenario.server.mode.counts_versions
+        fixed = run_time(scenario).fixed
         if isinstance(fault, LifeFault) and not fixed:
             return _by_scenario_time(random, scenario)
         return _by_rounds(random, scenario)

@@ -3,6 +3,8 @@
 from random import Random
 from typing import Any
 
+from muster.common.clock_kinds import is_lockstep
+
 Values = dict[str, Any]
 """Values of a scenario, or of one of its tables."""
 
@@ -104,7 +106,7 @@ def draw_fleet(random: Random, seed: int, lockstep: bool) -> Values:
     return {
         "name": f"chaos-{seed}",
         "seed": seed,
-        "clock": _clock(clock),
+        "clock": _clock(_lockstep_kind(random, groups) if clock == "rounds" else clock),
         "task": task,
         "training": training,
         "server": server,
@@ -136,8 +138,14 @@ def _mode(random: Random, mode: str) -> Values:
     return {"kind": mode}
 
 
+def _lockstep_kind(random: Random, groups: list[Values]) -> str:
+    """The kind of a clock in lockstep: any, if the work of every group takes modelled time."""
+    timed = all("examples_per_s" in group["device"] or "rtt" in group["link"] for group in groups)
+    return random.choice(["rounds", "modelled"]) if timed else "rounds"
+
+
 def _clock(kind: str) -> Values:
-    if kind == "rounds":
+    if is_lockstep(kind):
         return {"kind": kind, "round_s": 2.0}
     if kind == "scaled":
         return {"kind": kind, "scale": 60.0, "round_s": 60.0 * _WALL_ROUND_S}
