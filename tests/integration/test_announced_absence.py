@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 COLUMNS = ["round", "client", "decision", "reason", "state", "x", "x_age_s"]
 
 
-def settings(together: int, **device: Any) -> dict[str, Any]:
+MODELLED = {"kind": "modelled", "round_s": 1800}
+"""With 32 examples at 0.05 a second, about three rounds open in a step of device life."""
+
+
+def settings(together: int, clock: Any = None, **device: Any) -> dict[str, Any]:
     """A fleet of phones that are often offline, with covariates X."""
     return {
         "name": "absence",
@@ -24,7 +28,7 @@ def settings(together: int, **device: Any) -> dict[str, Any]:
         "task": {"name": "linear", "dimension": 5, "examples_per_client": 16},
         "training": {"learning_rate": 0.05, "local_steps": 2, "batch_size": 8},
         "server": {"rounds": 24},
-        "clock": {"round_s": 1800},
+        "clock": clock or {"round_s": 1800},
         "groups": [
             {
                 "name": "phones",
@@ -47,6 +51,18 @@ def settings(together: int, **device: Any) -> dict[str, Any]:
 def answers(run: Run) -> pd.DataFrame:
     """What the ledger knows of every answer, whether the device was called for it or not."""
     return run.ledger.answers[COLUMNS].sort_values(["round", "client"]).reset_index(drop=True)
+
+
+def test_devices_that_announce_their_absence_report_the_same_in_rounds_of_one_step(
+    fleet: SimulatedFleet,
+) -> None:
+    slow = {"clock": MODELLED, "examples_per_s": 0.05}
+    announcing, asked = fleet.run(settings(1, **slow)), fleet.run(settings(4, **slow))
+    assert answers(announcing).equals(answers(asked))
+    steps = announcing.ledger.rounds["scenario_s"] // 1800
+    assert steps.duplicated().sum() > 5, "several rounds open in a step"
+    assert (announcing.ledger.answers["away_steps"] > 0).any()
+    assert_same_model(announcing, asked)
 
 
 def test_the_ledger_is_that_of_devices_that_are_called_every_time(fleet: SimulatedFleet) -> None:

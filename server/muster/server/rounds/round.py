@@ -333,8 +333,8 @@ class Round:
             for client, time in times.items()
             if client not in counted and self.cohort[client].works
         ]
-        idle_s, opened_s = self.rules.idle_s, self.scenario_s or 0.0
-        closed_s = None if idle_s is None else closes_s(self, idle_s)
+        opened_s = self.scenario_s or 0.0
+        closed_s = closes_s(opened_s, self.rules, self.cohort, times, counted)
         return RoundEnd(self.number, opened_s, finished, self.untried, open, closed_s)
 
     def successor(
