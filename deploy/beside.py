@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 VERSIONS = ROOT / "deploy/beside.txt"
 NEIGHBOURS = ("flwr", "mlflow", "ray", "tensorboard")
-FOR_DEVELOPMENT = {"dev", "fuzz"}
+FOR_DEVELOPMENT = {"fuzz"}
 
 
 def resolved(*wanted: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ def main() -> None:
     chosen = sorted(extras.keys() - FOR_DEVELOPMENT)
     lines = [*project["dependencies"], *(line for extra in chosen for line in extras[extra])]
     versions = resolved(f".[{','.join(chosen)}]", *NEIGHBOURS)
-    names = {*map(name_of, lines), *NEIGHBOURS}
+    names = {*map(name_of, lines), *NEIGHBOURS} - {project["name"]}
     VERSIONS.write_text("".join(f"{name}=={versions[name]}\n" for name in sorted(names)))
 
 

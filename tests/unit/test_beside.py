@@ -11,16 +11,17 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 NEIGHBOURS = {"flwr", "mlflow", "ray", "tensorboard"}
-FOR_DEVELOPMENT = {"dev", "fuzz"}
+FOR_DEVELOPMENT = {"fuzz"}
 
 
 def ranges() -> Iterator[Requirement]:
-    """The requirements of muster and of the extras that users install."""
+    """The requirements of muster and of all extras that are installed together."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     yield from map(Requirement, project["dependencies"])
     for extra, lines in project["optional-dependencies"].items():
         if extra not in FOR_DEVELOPMENT:
-            yield from map(Requirement, lines)
+            wanted = map(Requirement, lines)
+            yield from (each for each in wanted if each.name != project["name"])
 
 
 def versions() -> dict[str, str]:
