@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.outcomes import Recorder
 
 from muster.common.processes import OWN_CODE
 
@@ -24,6 +25,13 @@ settings.load_profile("muster")
 # tests that interrupt a program need the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record the outcomes where CI asks for it, but not in the processes of pytest-xdist too."""
+    file = os.environ.get("MUSTER_OUTCOMES")
+    if file and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(Path(file)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

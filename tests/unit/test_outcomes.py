@@ -1,0 +1,75 @@
+"""The check that every test is played by some run of CI, or has a reason for being skipped."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.outcomes import Allowed, Outcomes, read, unexplained
+
+ROOT = Path(__file__).parents[2]
+ALLOWED = Allowed(
+    always={": this machine has no GPU$": "no GPU there"}, without={": containers: ": "docker"}
+)
+
+
+def outcomes(*lines: tuple[str, str | None]) -> Outcomes:
+    return read(json.dumps({"test": test, "skipped": reason}) for test, reason in lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing", "found"),
+    [
+        ([("a.py::x", "no flwr")], [], {"a.py::x": {"no flwr"}}),
+        ([("a.py::x", "no flwr"), ("a.py::x", None)], [], {}),
+        ([("a.py", "no flwr")], [], {"a.py": {"no flwr"}}),
+        ([("a.py", "no flwr"), ("a.py::x", None)], [], {}),
+        ([("a.py::x", "this machine has no GPU")], [], {}),
+        ([("a.py::x", "containers: make it")], [], {"a.py::x": {"containers: make it"}}),
+        ([("a.py::x", "containers: make it")], ["docker"], {}),
+    ],
+)
+def test_what_no_run_played_needs_a_reason_of_the_list(
+    lines: list[tuple[str, str | None]], missing: list[str], found: dict[str, set[str]]
+) -> None:
+    assert unexplained(outcomes(*lines), ALLOWED, missing) == found
+
+
+def test_the_list_has_a_reason_for_every_expression() -> None:
+    listed = Allowed.listed()
+    assert all(reason.strip() for reason in listed.always.values())
+    assert set(listed.without.values()) == {"docker", "browser", "extras"}
+
+
+MODULES = {
+    "test_whole.py": "import pytest\npytest.importorskip('no_such_library')\n",
+    "test_parts.py": (
+        "import pytest\n"
+        "def test_played(): pass\n"
+        "def test_failed(): assert False\n"
+        "@pytest.mark.skip(reason='no GPU')\ndef test_skipped(): pass\n"
+        "@pytest.mark.xfail\ndef test_expected_to_fail(): assert False\n"
+    ),
+}
+RUN = (
+    "import sys, pathlib, pytest; from tests.outcomes import Recorder; "
+    "pytest.main(['-c', '/dev/null', '--rootdir', sys.argv[1], sys.argv[1]], "
+    "plugins=[Recorder(pathlib.Path(sys.argv[2]))])"
+)
+
+
+def test_a_run_records_what_it_played_and_what_it_skipped(tmp_path: Path) -> None:
+    folder, file = tmp_path / "modules", tmp_path / "outcomes"
+    folder.mkdir()
+    for name, text in MODULES.items():
+        (folder / name).write_text(text)
+    subprocess.run([sys.executable, "-c", RUN, folder, file], cwd=ROOT, check=True)
+    found = read(file.read_text().splitlines())
+    names = ("played", "failed", "expected_to_fail")
+    assert found.played == {f"test_parts.py::test_{name}" for name in names}
+    absent = "could not import 'no_such_library': No module named 'no_such_library'"
+    assert found.never_played() == {
+        "test_parts.py::test_skipped": {"no GPU"},
+        "test_whole.py": {absent},
+    }
