@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer with venv, and make. Everything else is installed into .venv.
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 SCENARIO ?= examples/digits.toml
 # That of `make up` runs for hours, unless SCENARIO names another.
 UP_SCENARIO = $(if $(filter file,$(origin SCENARIO)),examples/containers.toml,$(SCENARIO))
@@ -12,15 +13,25 @@ PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-install: .venv/installed  ## set up .venv with the pinned versions
+install: $(VENV)/installed  ## set up .venv with the pinned versions (PYTHON=python3, VENV=.venv)
 
-.venv/installed: pyproject.toml constraints.txt
-	@echo "install: making .venv; torch comes first, and may take minutes"
-	$(PYTHON) -m venv .venv
+$(VENV)/installed: pyproject.toml constraints.txt
+	@echo "install: making $(VENV); torch comes first, and may take minutes"
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	@echo "install: muster and what else it needs"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# All extras at once need versions of their own (make beside), and PyTorch the pinned one.
+.venv-extras/installed: pyproject.toml constraints.txt deploy/beside.txt
+	$(PYTHON) -m venv .venv-extras
+	.venv-extras/bin/python -m pip install --quiet --upgrade pip
+	{ grep ^torch== constraints.txt; grep -v ^torch== deploy/beside.txt; } > .venv-extras/constraints.txt
+	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt torch
+	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt --editable '.[dev,browser,flower,mlflow,parquet,ray,tensorboard]'
+	-npm install --silent --prefix .venv-extras/axe axe-core@4.14.1
 	@touch $@
 
 run: install  ## the main job: a fleet trains a model (SCENARIO=examples/digits.toml)
@@ -36,8 +47,11 @@ down: install  ## end the newest fleet in containers; nothing of it is left in D
 # a busy machine, so those of two files may run beside each other.
 IN_VIRTUAL_TIME = tests/unit tests/property tests/studies tests/simulation tests/conformance
 
+# Another environment for them: VIRTUAL=.venv-newest/bin
+VIRTUAL ?= $(BIN)
+
 test: check  ## everything a change must pass
-	$(BIN)/pytest --numprocesses auto $(IN_VIRTUAL_TIME)
+	$(VIRTUAL)/pytest --numprocesses auto $(IN_VIRTUAL_TIME)
 	$(BIN)/pytest --numprocesses auto --dist loadfile --durations 25 $(IN_VIRTUAL_TIME:%=--ignore %)
 
 test-fast: install  ## unit and property tests without the slowest, on all cores: for daily work
@@ -132,22 +146,21 @@ deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
 	$(BIN)/python -m pip download --quiet --quiet --only-binary=:all: --python-version $(WHEELS_PYTHON) --constraint constraints.txt --requirement deploy/wheels/.list --dest deploy/wheels
 	@touch $@
 
-test-browser: .venv/browser-installed  ## the live page in headless Chromium, which must be installed (CHROMIUM=/usr/bin/chromium)
-	$(BIN)/pytest tests/browser
+NEED_EXTRAS = tests/integration/flower tests/system/test_flower.py tests/unit/emulator/test_export.py
+test-extras: .venv-extras/installed  ## the tests of Flower apps and of exports, with all extras installed in .venv-extras
+	.venv-extras/bin/pytest --numprocesses auto --dist loadfile $(NEED_EXTRAS)
 
-.venv/browser-installed: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
-	-npm install --silent --prefix .venv/axe axe-core@4.14.1
-	@touch $@
+test-browser: .venv-extras/installed  ## the live page in headless Chromium, which must be installed (CHROMIUM=/usr/bin/chromium)
+	.venv-extras/bin/pytest tests/browser
+
+test-ray: .venv-extras/installed  ## the tests of fleets on nodes of Ray; about 10 minutes
+	MUSTER_TEST_RAY=1 .venv-extras/bin/pytest -p no:unraisableexception tests/ray
 
 test-docker: wheels  ## the tests of the fleet in containers; makes a base image and starts a daemon where it must and can
 	deploy/test-docker.sh
-
-test-ray: install  ## the tests of fleets on nodes of Ray, which need muster[ray]; about 10 minutes
-	MUSTER_TEST_RAY=1 $(BIN)/pytest -p no:unraisableexception tests/ray
 
 layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-ray
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray
