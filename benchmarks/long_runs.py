@@ -29,7 +29,6 @@ from muster.common.config import validate
 from muster.common.events import Attended, RoundOpened
 from muster.common.journal import Journal
 from muster.common.processes import PARENT, child_command
-from muster.common.tensors import schema_of
 from muster.emulator import run
 from muster.emulator.chaos.run_processes import run_processes
 from muster.emulator.runs.process_configs import ProcessConfigs
@@ -119,7 +118,7 @@ def prepared(folder: Path, devices: int, rounds: int) -> ServerProcess:
 
 def write_past(folder: Path, server: ServerProcess, contributions: int, per_round: int) -> None:
     """Write the ledger and the journal of a run that has had so many contributions."""
-    schema = schema_of({tensor.name: tensor.shape for tensor in server.schema_})
+    schema = server.tensors
     ledger, clock = Ledger(folder / "ledger.sqlite"), WallClock()
     store = Store(folder / "models", ledger, schema)
     ledger.begin(server.run, members_of(server), clock.now(), len(server.population), {})

@@ -3,6 +3,8 @@
 import io
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.server.evaluation.process import EvaluationResult, Order, Setup, main
 from muster.server.evaluation.schedule import setup_of
 from muster.tasks.models import initial_vector
-from muster.tasks.task import Examples, OpenTask
+from muster.tasks.task import Examples, OpenTask, predict
 from muster.tasks.tasks import read_task
 
 
@@ -139,6 +141,107 @@ def test_the_tasks_of_muster_measure_together_what_they_measure_alone(text: str)
         assert part.examples == len(task.validation(position)) > 0
         assert part.loss == pytest.approx(alone["loss"], rel=1e-5)
         assert part.accuracy == pytest.approx(alone.get("accuracy"))
+
+
+class FromOthers(torch.nn.Module):
+    """Outputs that depend on the other examples of a forward pass, in the way that is asked for."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((64, 10), 0.01))
+        self.how = how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        match self.how:
+            case "mean":
+                x = x - x.mean(0)
+            case "first":
+                x = x - x[0]
+            case "last":
+                x = x - x[-1]
+            case "neighbour":
+                x = x - x.roll(1, 0)
+            case "number":
+                x = x * len(x)
+        return torch.as_tensor(x.cumsum(1) @ self.weight.cumsum(1))
+
+
+def normalised() -> torch.nn.Module:
+    norm = torch.nn.BatchNorm1d(64, track_running_stats=False)
+    return torch.nn.Sequential(torch.nn.Flatten(), norm, torch.nn.Linear(64, 10))
+
+
+def hooked() -> torch.nn.Module:
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    module.register_forward_pre_hook(lambda own, x: (x[0] - x[0].mean(0),))
+    return module
+
+
+ACROSS = {
+    **{how: partial(FromOthers, how) for how in ("mean", "first", "last", "neighbour", "number")},
+    "batch normalisation": normalised,
+    "hook": hooked,
+}
+
+
+@pytest.mark.parametrize("make", ACROSS.values(), ids=ACROSS.keys())
+def test_a_device_gets_alone_what_it_gets_beside_others(
+    make: Callable[[], torch.nn.Module],
+) -> None:
+    """With labels that differ from device to device, as other devices change most then."""
+    text = '{"name": "digits", "partition": {"kind": "by-label", "labels_per_client": 1}}'
+    task = read_task(text).open(10, seed=1)
+    torch.manual_seed(3)
+    module = make()
+    for position, part in Breakdown(task, 10, 0.0).measure(module).items():
+        alone = task.metrics_on(module, task.client(position))
+        assert part.loss == pytest.approx(alone["loss"], rel=1e-5)
+        assert part.accuracy == pytest.approx(alone["accuracy"])
+
+
+class Own(torch.nn.Module):
+    """A module of a user, of which muster knows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.linear(x.flatten(1)))
+
+
+@pytest.mark.parametrize(("own", "more"), [(False, 0), (True, 3)], ids=["known", "own"])
+def test_only_unknown_modules_are_tried(
+    monkeypatch: pytest.MonkeyPatch, own: bool, more: int
+) -> None:
+    """One batch is tried: as a whole, and its first and its last device alone."""
+    passes = 0
+
+    def counted(module: torch.nn.Module, x: np.ndarray) -> torch.Tensor:
+        nonlocal passes
+        passes += 1
+        return predict(module, x)
+
+    monkeypatch.setattr(breakdown, "predict", counted)
+    task = read_task('{"name": "digits", "model": "softmax"}').open(10, seed=1)
+    measured = Breakdown(task, 10, 0.0)
+    parts = measured.measure(Own() if own else task.module())
+    assert len(parts) == 10
+    assert passes == 2 + more  # ten devices with 1,437 examples in two batches
+
+
+class Thorough(Values):
+    """A derived task with metrics of its own, whose `scores` do not know them."""
+
+    def metrics_on(self, module: "torch.nn.Module", examples: Examples) -> dict[str, float]:
+        return {**super().metrics_on(module, examples), "accuracy": 0.25}
+
+
+def test_a_derived_task_is_measured_by_its_own_metrics() -> None:
+    task = Thorough(HELD, together=True)
+    parts = Breakdown(task, 4, ratio=0.5).measure(task.module())
+    assert {part.accuracy for part in parts.values()} == {0.25}
 
 
 def evaluate(setup: Setup, model: Vector) -> EvaluationResult:

@@ -96,7 +96,8 @@ class Training(Section):
 
     projection_radius: Positive | None = None
     """Radius of the ball around the origin onto which the parameters are projected after every
-    local step, θ ← Π_C(θ − η g) (agnostic FedAvg). Absent: no projection."""
+    local step, θ ← Π_C(θ − η g) (agnostic FedAvg). Frozen parameters do not count. Absent: no
+    projection."""
 
     proximal_mu: NotNegative = 0.0
     """μ of the term μ/2 ‖θ − received‖² that FedProx adds to the local loss (Li et al., Federated
@@ -115,7 +116,8 @@ class Training(Section):
     together: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Largest number of devices of a process that train at the same time, as one computation. It
     saves time if a model is small and a process has many devices (`groups.devices_per_process`).
-    Possible for linear models and multilayer perceptrons, without masks and control variates. Sums
+    Possible for linear models and multilayer perceptrons that train all of their parameters,
+    without hooks, masks and control variates. Sums
     are rounded differently, so updates differ by the rounding of float32 from those of devices that
     train one after the other."""
 

@@ -100,15 +100,22 @@ class Descent:
         if self._correction is not None:
             gradient.add_(self._correction)
         settings.optimizer.step(theta, gradient, self._state, rate=self._rate, number=self._steps)
-        if self._others is not None and self._start is not None:
-            # Decoupled weight decay, and optimizers of users, also move entries without a gradient.
-            torch.where(self._others, self._start, theta, out=theta)
         gradient.zero_()
         if settings.projection_radius is not None:
             for vector in _vectors(theta):
-                norm = torch.linalg.vector_norm(vector).item()
-                if norm > settings.projection_radius:
-                    vector.mul_(settings.projection_radius / norm)
+                self._project(vector, settings.projection_radius)
+        if self._others is not None and self._start is not None:
+            # Decoupled weight decay, projections, and optimizers of users also move entries without
+            # a gradient.
+            torch.where(self._others, self._start, theta, out=theta)
+
+    def _project(self, vector: Tensor, radius: float) -> None:
+        """Scale the parameters of one device so that those that it trains have at most this
+        norm."""
+        trained = vector if self._others is None else vector.masked_fill(self._others, 0.0)
+        norm = torch.linalg.vector_norm(trained).item()
+        if norm > radius:
+            vector.mul_(radius / norm)
 
     def updates(self) -> Vector:
         """Return what the devices return after their steps: float32, in the shape that `theta` had

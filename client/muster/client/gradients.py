@@ -6,14 +6,15 @@ fifths. Such models are so small that much of the time of a step is autograd's b
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from muster.tasks.task import OpenTask
+from muster.tasks.modules import linear_layers
+from muster.tasks.task import OpenTask, fits_loss
 
 AddGradient = Callable[[Tensor, Tensor], float]
 """Called with the x and y of a minibatch: adds the gradient of its mean loss to the gradients of
@@ -22,21 +23,12 @@ the module's parameters, and returns the loss."""
 
 def gradient_of(task: OpenTask, module: nn.Module) -> AddGradient:
     """The function that adds gradients of `module`, whose parameters must have gradients."""
-    layer = _only_layer(module)
-    if layer is not None and fits_loss(type(task), "slope"):
-        return WrittenGradient(task, layer)
-    if (layers := _hidden_layers(module)) is not None:
-        return LayeredGradient(task, layers)
-    return AutogradGradient(task, module)
-
-
-def _only_layer(module: nn.Module) -> nn.Linear | None:
-    """The linear layer of a module that flattens its inputs and has no other layer."""
-    if type(module) is nn.Sequential and [type(part) for part in module] == [nn.Flatten, nn.Linear]:
-        layer = module[-1]
-        assert isinstance(layer, nn.Linear)
-        return layer
-    return None
+    layers = layers_of(module)
+    if layers is None or (len(layers) == 1 and not fits_loss(task, "slope")):
+        return AutogradGradient(task, module)
+    if len(layers) == 1:
+        return WrittenGradient(task, layers[0][0])
+    return LayeredGradient(task, layers)
 
 
 class Activation(NamedTuple):
@@ -62,54 +54,23 @@ Layer = tuple[nn.Linear, Activation | None]
 """A linear layer, and the activation after it; the last layer has none."""
 
 
-def _hidden_layers(module: nn.Module) -> Sequence[Layer] | None:
-    """The layers of a multilayer perceptron that trains all of its parameters, in order; None if
-    the module is something else."""
-    layers = _perceptron(module)
-    if layers is not None and all(
-        layer.weight.requires_grad and layer.bias.requires_grad for layer, _ in layers
-    ):
-        return layers
-    return None
-
-
-@lru_cache(maxsize=1)
-def _perceptron(module: nn.Module) -> Sequence[Layer] | None:
-    """The layers of a multilayer perceptron, in order; None if the module is something else.
-
-    The answer for the newest module is kept, because a pack trains the same one in every round.
+def layers_of(module: nn.Module) -> Sequence[Layer] | None:
+    """The layers of a linear model or a multilayer perceptron, in order; None if the module is
+    something else, or if calling it or autograd could do more than the chain rule of these layers.
     """
-    if type(module) is not nn.Sequential or not module or type(module[0]) is not nn.Flatten:
+    parts = linear_layers(module)
+    if parts is None:
         return None
-    parts, layers = [*module][1:], []
+    layers: list[Layer] = []
     for place in range(0, len(parts), 2):
         layer, activation = parts[place], [type(part) for part in parts[place + 1 : place + 2]]
-        if not _is_plain(layer) or not all(kind in _ACTIVATIONS for kind in activation):
+        if type(layer) is not nn.Linear or not all(kind in _ACTIVATIONS for kind in activation):
             return None
         layers.append((layer, _ACTIVATIONS[activation[0]] if activation else None))
-    return layers if len(layers) > 1 and layers[-1][1] is None else None
-
-
-def _is_plain(layer: nn.Module) -> bool:
-    """Whether a module is a linear layer with its own weight and bias, and nothing else."""
-    named = dict(layer.named_parameters())
-    return type(layer) is nn.Linear and named.keys() == {"weight", "bias"}
-
-
-def layers_of(module: nn.Module) -> Sequence[Layer] | None:
-    """The layers of a linear model or a multilayer perceptron; None if it is something else."""
-    only = _only_layer(module)
-    return _hidden_layers(module) if only is None else [(only, None)]
-
-
-@cache
-def fits_loss(task: type[OpenTask], name: str) -> bool:
-    """Whether the method `name` belongs to `loss`: a derived task may have a loss of its own."""
-    definer = {
-        method: next(base for base in task.__mro__ if method in vars(base))
-        for method in ("loss", name)
-    }
-    return definer["loss"] is definer[name] is not OpenTask
+    if not layers or layers[-1][1] is not None:
+        return None
+    hidden_without_bias = len(layers) > 1 and any(layer.bias is None for layer, _ in layers)
+    return None if hidden_without_bias else layers
 
 
 class AutogradGradient:
@@ -163,7 +124,7 @@ class LayeredGradient:
 
     def __init__(self, task: OpenTask, layers: Sequence[Layer]) -> None:
         self._loss_and_slope = task.loss_and_slope
-        if not fits_loss(type(task), "loss_and_slope"):
+        if not fits_loss(task, "loss_and_slope"):
             self._loss_and_slope = partial(OpenTask.loss_and_slope, task)
         layered = []
         for layer, activation in layers:

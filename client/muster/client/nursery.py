@@ -150,8 +150,8 @@ def prepare(
         together: whether devices train at the same time.
 
     Raises:
-        ConfigError: a rational device has no validation examples, or devices cannot train this
-            model at the same time.
+        ConfigError: a rational device has no validation examples, the model trains nothing, or
+            devices cannot train it at the same time.
     """
     for client, index in rational.items():
         require_validation(task.validation(index), client)
@@ -160,13 +160,21 @@ def prepare(
         require_layers(task, module)
     layout = layout_of(module)
     shapes = layout.schema
+    if not any(tensor.trained for tensor in shapes.tensors):
+        raise ConfigError(
+            "task.model: no parameter of the model is trained, because all have requires_grad = "
+            "False; expected at least one that training may move"
+        )
     body = initial_vector(module).astype(WIRE).tobytes()
     if folder is not None:
         write_atomic(folder / "setup/initial.safetensors", safetensors_header(shapes), body)
     return {
         "model_sha256": hashlib.sha256(body).hexdigest(),
         "examples": task.examples,
-        "schema": [{"name": t.name, "shape": list(t.shape)} for t in shapes.tensors],
+        "schema": [
+            {"name": t.name, "shape": list(t.shape)} | ({} if t.trained else {"trained": False})
+            for t in shapes.tensors
+        ],
         "units": [layer.model_dump() for layer in layout.layers],
     }
 

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from muster.client.config import Training
 from muster.client.descent import Descent
-from muster.client.gradients import Activation, Layer, fits_loss, layers_of
+from muster.client.gradients import Activation, Layer, layers_of
 from muster.client.trainer import Trained
 from muster.client.training import finished, loss_at, passes
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
-from muster.tasks.task import Examples, OpenTask
+from muster.tasks.task import Examples, OpenTask, fits_loss
 
 _MOST_ROWS = 1 << 22
 """Most rows of minibatches that are listed before devices begin to train: 32 MiB."""
@@ -57,9 +57,11 @@ def require_layers(task: OpenTask, module: nn.Module) -> Sequence[Layer]:
     layers = layers_of(module)
     if layers is None:
         raise ConfigError(
-            f"training.together: expected a linear model or a multilayer perceptron, found {module}"
+            "training.together: expected a linear model or a multilayer perceptron, found "
+            f"{module}; it must train all of its parameters, without hooks, parametrizations or "
+            "tied weights. Leave training.together out, which trains any model"
         )
-    if not fits_loss(type(task), "scores"):
+    if not fits_loss(task, "scores"):
         raise ConfigError(
             f"training.together: needs the loss of every example, but {type(task).__name__} "
             f"defines `loss` without `scores`"

@@ -22,10 +22,10 @@ from muster.client.descent import Descent, clip
 from muster.client.gradients import gradient_of
 from muster.client.trainer import Trained
 from muster.common.errors import ConfigError, RemoteProtocolError
-from muster.common.masks import Mask
+from muster.common.masks import Mask, both
 from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
-from muster.tasks.models import Mlp, seed_torch
+from muster.tasks.models import Mlp, seed_torch, trained_of
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask
 
@@ -51,8 +51,8 @@ def train(
             it had here.
         received: shape (parameters,); not changed.
         base_version: the model version of `received`.
-        mask: the coordinates that are trained; the others keep their values. None: all. A user's
-            own trainer does not get it.
+        mask: the coordinates that are trained; the others keep their values, and so do parameters
+            with `requires_grad = False`. None: all. A user's own trainer does not get it.
         correction: c − c_i of the control variates, shape (parameters,), which is added to the
             gradient of every local step after it was clipped; None: there are none.
 
@@ -80,7 +80,11 @@ def train(
         given = (task, module, received, examples, settings.model_copy(update=left))
         own = settings.trainer.train(*given, **named)
         trained = _checked(own, received, settings.trainer.kind)
-    return finished(trained, loss, settings, seed, client, round)
+        trained = replace(trained, delta=_only_trained(module, trained.delta))
+    trained = finished(trained, loss, settings, seed, client, round)
+    if settings.update_noise:
+        trained = replace(trained, delta=_only_trained(module, trained.delta))
+    return trained
 
 
 def _descend(
@@ -103,6 +107,8 @@ def _descend(
     parameters = list(module.parameters())
     _check_length(parameters, received, base_version)
     device = parameters[0].device
+    if not all(parameter.requires_grad for parameter in parameters):
+        mask = both(mask, trained_of(module))
     descent = Descent(
         received, settings, round, task.ridge, device, mask=mask, correction=correction
     )
@@ -181,6 +187,12 @@ def finished(
         draws = stream(seed, "privacy", client, round)
         trained = replace(trained, delta=clipped_with_noise(trained.delta, settings, draws))
     return trained
+
+
+def _only_trained(module: nn.Module, delta: Vector) -> Vector:
+    """An update without what it changes of parameters that are not trained."""
+    movable = trained_of(module)
+    return delta if movable is None else movable.replace(np.zeros_like(delta), delta)
 
 
 def clipped_with_noise(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:

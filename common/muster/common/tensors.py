@@ -7,7 +7,7 @@ each in row-major order. Only the server sends a schema.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -21,10 +21,15 @@ WIRE = np.dtype("<f4")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name and shape of one float32 tensor."""
+    """Name and shape of one float32 tensor.
+
+    Attributes:
+        trained: whether training may move it. That does not travel, so it is not compared.
+    """
 
     name: str
     shape: tuple[int, ...]
+    trained: bool = field(default=True, compare=False)
 
     @property
     def size(self) -> int:

@@ -1,8 +1,9 @@
 """Models by name, and the conversion of a module's parameters to a vector and back.
 
-A model class holds only settings; `build` imports torch and returns the module. Modules may have
-parameters but no buffers, because only parameters are transferred. Use group or layer normalisation
-instead of batch normalisation, which keeps running means.
+A model class holds only settings; `build` imports torch and returns the module. Parameters with
+`requires_grad = False` are part of the model, but neither devices nor the server move them. Modules
+may have parameters but no buffers, because only parameters are transferred. Use group or layer
+normalisation instead of batch normalisation, which keeps running means.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.bounds import PARAMETERS, Width
 from muster.common.errors import ConfigError
-from muster.common.masks import Layout, UnitAxis, UnitLayer
+from muster.common.masks import Layout, Mask, UnitAxis, UnitLayer, trained_coordinates
 from muster.common.seeds import integer
-from muster.common.tensors import Schema, Vector, schema_of
+from muster.common.tensors import Schema, TensorSpec, Vector
 from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.model import Model as Model
 from muster.tasks.model import OwnModel
@@ -173,7 +174,8 @@ def seed_torch(seed: int, *name: str | int) -> None:
 
 
 def schema(module: nn.Module) -> Schema:
-    """Return the parameters' names and shapes, in the module's own order.
+    """Return the parameters' names and shapes, and which of them are trained (`requires_grad`), in
+    the module's own order.
 
     Raises:
         ConfigError: the module has buffers, or parameters that are not float32.
@@ -188,7 +190,19 @@ def schema(module: nn.Module) -> Schema:
     tensors = dict(module.named_parameters())
     if other := [name for name, tensor in tensors.items() if tensor.dtype != torch.float32]:
         raise ConfigError(f"the model's parameters must be float32: {', '.join(other)} are not")
-    return schema_of({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    return Schema(
+        tuple(
+            TensorSpec(name, tuple(tensor.shape), tensor.requires_grad)
+            for name, tensor in tensors.items()
+        )
+    )
+
+
+def trained_of(module: nn.Module) -> Mask | None:
+    """The coordinates that training may move; None: all of them."""
+    if all(parameter.requires_grad for parameter in module.parameters()):
+        return None
+    return trained_coordinates(schema(module))
 
 
 def layout_of(module: nn.Module) -> Layout:

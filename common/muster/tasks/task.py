@@ -15,7 +15,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -250,9 +250,11 @@ class OpenTask(ABC):
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None] | None:
         """Return the loss of every example, and whether its prediction is right: shape (examples,).
 
-        It allows many devices to be evaluated in one forward pass. The mean of the losses must be
-        the result of `loss`. The second item is None if predictions are not right or wrong. The
-        result is None if only `metrics_on` can evaluate; then each device is evaluated by itself.
+        It allows many devices to be evaluated in one forward pass, unless outputs of an example
+        depend on other examples. The mean of the losses must be the result of `loss`. The second
+        item is None if predictions are not right or wrong. The result is None if only `metrics_on`
+        can evaluate; then each device is evaluated by itself. So it is if a derived task has a
+        `loss` or `metrics_on` of its own, and no `scores`.
         """
         return None
 
@@ -281,6 +283,29 @@ class OpenTask(ABC):
     @cached_property
     def _test(self) -> Examples:
         return self.test()
+
+
+def fits_loss(task: OpenTask, name: str) -> bool:
+    """Whether the method `name` belongs to `loss`: a derived task, or a single object, may have a
+    loss of its own."""
+    if vars(task).keys() & {"loss", name}:
+        return False
+    definer = _definer(type(task), "loss")
+    return definer is _definer(type(task), name) is not OpenTask
+
+
+def scores_examples(task: OpenTask) -> bool:
+    """Whether `scores` tells of every example what `metrics_on` tells of many. A derived task may
+    have metrics of its own."""
+    if not fits_loss(task, "scores") or "metrics_on" in vars(task):
+        return False
+    return issubclass(_definer(type(task), "scores"), _definer(type(task), "metrics_on"))
+
+
+@cache
+def _definer(task: type[OpenTask], name: str) -> type:
+    """The class that defines a method of a task."""
+    return next(base for base in task.__mro__ if name in vars(base))
 
 
 def held_out(

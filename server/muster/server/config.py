@@ -12,6 +12,7 @@ from muster.common.credentials import SECRETS, SERVER, credentials_path
 from muster.common.lines import LinkModel, SharedLine
 from muster.common.masks import AnyMasking, UnitLayer
 from muster.common.schedules import Rate
+from muster.common.tensors import Schema, TensorSpec
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.knowledge.local_work import LocalWork
@@ -214,6 +215,8 @@ class TensorShape(Section):
 
     name: str
     shape: list[int]
+    trained: bool | None = None
+    """False: training must not move it. Absent: it may."""
 
 
 class GroupMask(Section):
@@ -325,3 +328,10 @@ class ServerProcess(Section):
     def lockstep(self) -> bool:
         """Whether the clock advances with the rounds."""
         return is_lockstep(self.clock)
+
+    @property
+    def tensors(self) -> Schema:
+        """The tensors of the model."""
+        return Schema(
+            tuple(TensorSpec(t.name, tuple(t.shape), t.trained is not False) for t in self.schema_)
+        )

@@ -21,7 +21,6 @@ from muster.common.files import write_atomic
 from muster.common.full_disk import is_full
 from muster.common.journal import Journal
 from muster.common.lines import LinkModel
-from muster.common.tensors import schema_of
 from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Connect, Ledger
 from muster.server.account.rows import InputRow, MemberRow
@@ -103,7 +102,7 @@ async def _serve(
     folder: Path, config: ServerProcess, ledger: Ledger, environment: ServerEnvironment
 ) -> int:
     clock = environment.clock
-    schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
+    schema = config.tensors
     incarnation = ledger.begin(
         config.run,
         members_of(config),

@@ -1,6 +1,7 @@
 """Checks of the models: their files, the remembered updates, and every version made again."""
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from muster.common.compression import CODECS, Codec, pread_of
 from muster.common.errors import MusterError
 from muster.common.own_code import use
 from muster.common.schedules import SCHEDULES
+from muster.common.seeds import BoolArray
 from muster.common.tensors import WIRE, Vector, safetensors_header, schema_of
 from muster.emulator.results.summary import MODEL
 from muster.emulator.run_audit.evidence import Evidence
@@ -102,7 +104,8 @@ def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
 def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggregator) -> None:
     names, shapes, initial = _initial(evidence)
     header = safetensors_header(schema_of(dict(zip(names, shapes, strict=True))))
-    chain = ModelChain(form, {0: initial})
+    frozen = _frozen(evidence)
+    chain = ModelChain(form, {0: initial}, frozen=frozen)
     log.compare("SHA-256 of version 0", _sha_of(evidence, 0), _sha256(header, initial.tobytes()))
     codecs, context = _codecs(evidence), RoundContext.of(evidence)
     formula = None if clips(evidence) else VECTOR_FORMULAS.get(evidence.rule["kind"])
@@ -130,6 +133,8 @@ def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggrega
     path = evidence.folder / MODEL
     if path.is_file() and evidence.rule.get("offer") == "average" and versions:
         offered = (total / versions).astype(np.float32)
+        if frozen is not None:
+            offered[frozen] = initial[frozen]
         log.compare(f"SHA-256 of {MODEL}, the average of all versions",
                     _sha256(header, offered.tobytes()), sha256_of(path))  # fmt: skip
 
@@ -219,6 +224,14 @@ def _initial(evidence: Evidence) -> tuple[list[str], list[list[int]], Vector]:
     with safe_open(evidence.folder / _INITIAL, "numpy") as file:
         parts = [file.get_tensor(name).ravel() for name in shapes]
     return list(shapes), list(shapes.values()), np.concatenate(parts, dtype=np.float32)
+
+
+def _frozen(evidence: Evidence) -> BoolArray | None:
+    """Whether training must not move a coordinate; None: it may move all."""
+    tensors = evidence.server_config["schema_"]
+    kept = [tensor.get("trained") is False for tensor in tensors]
+    sizes = [math.prod(tensor["shape"]) for tensor in tensors]
+    return np.repeat(kept, sizes) if any(kept) else None
 
 
 def _parameters(evidence: Evidence) -> int:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from muster.common.seeds import FloatArray
+from muster.common.seeds import BoolArray, FloatArray
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.exact_total import ExactTotal, exact_sum_of
 from muster.emulator.run_audit.vector_formulas import tolerated
@@ -80,12 +80,14 @@ class ModelChain:
         versions: the versions that updates may still be based on, by number.
         newest: the number of the newest one.
         last: for a rule that remembers, the last update of every client, or its last model.
+        frozen: whether training must not move a coordinate; None: it may move all.
     """
 
     form: RuleForm
     versions: dict[int, Vector]
     newest: int = 0
     last: dict[str, Vector] = field(default_factory=dict)
+    frozen: BoolArray | None = None
     _moments: dict[str, FloatArray] = field(default_factory=dict)
     _remembered: ExactTotal | None = None
 
@@ -115,6 +117,8 @@ class ModelChain:
                 "combination": self._by_combination,
                 "memory": self._by_memory,
             }[self.form.change](model, updates, normaliser, scale)
+        if self.frozen is not None:
+            made[self.frozen] = model[self.frozen]
         self.newest += 1
         self.versions[self.newest] = made
         for version in [version for version in self.versions if version < oldest]:

@@ -18,7 +18,6 @@ from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.events import Died, Event, Restarted, Revoked, Started
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
-from muster.common.tensors import schema_of
 from muster.emulator.faults.fleet_site import FleetSite
 from muster.emulator.faults.run_faults import RunFaults
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
@@ -222,8 +221,7 @@ class Supervisor:
     def _start_placing(self, server: ServerProcess) -> None:
         """Reserve a core for the server while it is the bottleneck. With large models the server
         uses several cores, so none is reserved."""
-        schema = schema_of({tensor.name: tensor.shape for tensor in server.schema_})
-        small, cores = schema.body_bytes <= INLINE_BYTES, usable_cores()
+        small, cores = server.tensors.body_bytes <= INLINE_BYTES, usable_cores()
         if self.scenario.launch.own_core and small and len(cores) > 1:
             placement = Placement(lambda: self.backend.placeable, cores, self._clock, self._record)
             self._placing = asyncio.create_task(placement.watch())

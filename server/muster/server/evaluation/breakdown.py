@@ -1,4 +1,5 @@
-"""Measures a model on the examples of every device, with many devices in one forward pass.
+"""Measures a model on the examples of every device, with many devices in one forward pass if the
+outputs of an example depend on that example alone.
 
 A device is measured on its validation examples. If the task holds out none
 (`task.validation_ratio` is 0), it is measured on its training examples.
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from muster.common.errors import ConfigError
-from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask, predict
+from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask, predict, scores_examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +70,8 @@ class Breakdown:
         self._ratio = ratio
         self._kept_bytes = kept_bytes
         self._kept: list[_Batch] | None = None
-        self._together = True
+        # None: the module must be tried.
+        self._together: bool | None = None if scores_examples(task) else False
 
     def measure(self, module: nn.Module) -> dict[int, Part]:
         """Return a part for each device that has examples, by its position.
@@ -78,10 +80,14 @@ class Breakdown:
             ConfigError: no device has any examples.
         """
         parts: dict[int, Part] = {}
+        together = self._may_go_together(module)
         for batch in self._batches():
-            scored = self._scored(module, batch) if self._together else None
-            self._together = scored is not None
+            if together is None and len(batch.sizes) > 1:
+                together = self._agrees(module, batch)
+            scored = None if together is False else self._scored(module, batch)
             parts |= self._by_device(module, batch) if scored is None else scored
+        if together is False:
+            self._together = False
         if not parts:
             raise ConfigError(
                 f"server.evaluate_groups and evaluate_devices measure what devices hold out, but "
@@ -89,6 +95,25 @@ class Breakdown:
                 f"a larger ratio, or 0 to measure on the training examples"
             )
         return parts
+
+    def _may_go_together(self, module: nn.Module) -> bool | None:
+        """Whether devices may share a forward pass; None if that must be tried."""
+        from muster.tasks.modules import takes_examples_one_by_one
+
+        return takes_examples_one_by_one(module) if self._together is None else self._together
+
+    def _agrees(self, module: nn.Module, batch: _Batch) -> bool:
+        """Whether the first and the last device of a batch get alone what they get together. Each
+        of them has other devices only on one side."""
+        from muster.tasks.modules import agree
+
+        x, ends = batch.examples.x, np.cumsum(batch.sizes)
+        outputs = predict(module, x)
+        here = np.flatnonzero(batch.sizes)
+        return all(
+            agree(predict(module, x[begin:end]), outputs[begin:end])
+            for begin, end in ((ends[i] - batch.sizes[i], ends[i]) for i in here[[0, -1]])
+        )
 
     def _scored(self, module: nn.Module, batch: _Batch) -> dict[int, Part] | None:
         """Measure the devices of a batch together; None if the task does not score each example."""

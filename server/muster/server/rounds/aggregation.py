@@ -99,7 +99,9 @@ class Aggregation:
         # A rule that weighs parameters gets θ_i = base version + Δ_i. In the synchronous mode all
         # devices have the same base version, so that only Σ w·Δ is needed.
         self._adds_bases = self._rule.weighs == "parameters" and config.server.mode.carries
-        self._next = NextModel(self._rule, receiver.sum, population, memory, self._adds_bases)
+        self._next = NextModel(
+            self._rule, receiver.sum, population, memory, self._adds_bases, versions.trained
+        )
         self._learns = Need.PARTICIPATION in self._rule.needs()
         self._versions = versions
         self._receiver = receiver

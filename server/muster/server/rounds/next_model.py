@@ -60,6 +60,8 @@ class NextModel:
         population: the devices, for rules that recall what all of them have sent.
         memory: the last updates of all clients; None unless the rule needs them.
         sums_parameters: `sum` has the base versions too, so that it is Σ w·θ.
+        trained: the coordinates that training may move. The others keep their bits, whatever the
+            updates have there, noise adds and arithmetic rounds. None: all may move.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class NextModel:
         population: Population,
         memory: UpdateMemory | None = None,
         sums_parameters: bool = False,
+        trained: Mask | None = None,
     ) -> None:
         self._rule = rule
         self._sum = sum
         self._population = population
         self._memory = memory
         self._sums_parameters = sums_parameters
+        self._trained = trained
         self._coverage: Coverage | None = None  # made if devices train parts of the model
 
     def make(self, model: Vector, round: CountedRound) -> MadeModel:
@@ -100,6 +104,8 @@ class NextModel:
                 estimates = {"coverage": coverage}
             case "sum":
                 new = self._added(model, round)
+        if self._trained is not None:
+            new = self._trained.replace(model, new)
         return MadeModel(new, self._rule.next_state(state, new), estimates)
 
     def _added(self, model: Vector, round: CountedRound) -> Vector:

@@ -50,6 +50,7 @@ class ModelVersions:
             variate if it has one.
         body: that body as it travels inside a message; empty if it is too large for that.
         kept: the stored versions, each with the round that made it.
+        trained: the coordinates that training may move; None: all.
 
     Args:
         inline: models travel inside messages.
@@ -65,7 +66,9 @@ class ModelVersions:
         inline: bool,
         chunked: bool,
         older: bool = False,
+        trained: Mask | None = None,
     ) -> None:
+        self.trained = trained
         self.committed = Commit()
         self.body = self.checksum = b""
         self._whole = memoryview(b"")
@@ -181,9 +184,11 @@ class ModelVersions:
 
     def offered(self, version: int) -> Vector:
         """The model that the run would offer as its result if it ended with `version`."""
-        if version == self.number:
-            return self._rule.result(self.state, self.model)
-        return self._rule.result(self._store.get_state(version), self._store.get_model(version))
+        state, model = self.state, self.model
+        if version != self.number:
+            state, model = self._store.get_state(version), self._store.get_model(version)
+        result = self._rule.result(state, model)
+        return result if self.trained is None else self.trained.replace(model, result)
 
     # --- storage; these run in the worker thread -------------------------------------------------
 
