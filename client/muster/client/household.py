@@ -15,8 +15,8 @@ from muster.client.training import warm
 from muster.common.errors import MusterError
 from muster.common.garbage import rarely_collect
 from muster.common.processes import die_with_parent
+from muster.tasks.opening import open_task
 from muster.tasks.task import OpenTask
-from muster.tasks.tasks import read_task
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     warm()
     first = container.packs[0]
     try:
-        task = read_task(first.task).open(first.population, first.seed)
+        task = open_task(first.task, first.population, first.seed)
     except MusterError as error:
         logging.getLogger("muster.client").error("%s", error)
         return 1

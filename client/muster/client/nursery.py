@@ -40,8 +40,8 @@ from muster.common.processes import die_with_parent, use_huge_pages
 from muster.common.tensors import WIRE, safetensors_header
 from muster.tasks.hosted import HostedTask
 from muster.tasks.models import initial_vector, layout_of
+from muster.tasks.opening import open_task, require_sound
 from muster.tasks.task import OpenTask
-from muster.tasks.tasks import read_task
 
 _MANY = 64
 """Packs for which huge pages pay: to make them takes 0.2 to 0.4 s, and a fork and the end of the
@@ -153,6 +153,7 @@ def prepare(
         ConfigError: a rational device has no validation examples, the model trains nothing, or
             devices cannot train it at the same time.
     """
+    require_sound(task)
     for client, index in rational.items():
         require_validation(task.validation(index), client)
     module = task.module()
@@ -193,7 +194,7 @@ def main() -> None:
     torch.set_num_interop_threads(1)
     warm()
     try:
-        task = read_task(config.task).open(config.population, config.seed)
+        task = open_task(config.task, config.population, config.seed)
         nursery = Nursery(config, task, supervisor)
         folder = Path(config.folder) if config.writes_model else None
         prepared = prepare(task, folder, config.rational, config.together)

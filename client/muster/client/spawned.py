@@ -13,7 +13,7 @@ from muster.client import program
 from muster.client.config import PackProcess
 from muster.common.environment import settle_environment
 from muster.common.errors import MusterError
-from muster.tasks.tasks import read_task
+from muster.tasks.opening import open_task
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.allow_tf32 = False  # 10 bits of mantissa would not agree with the CPU
     try:
-        task = read_task(config.task).open(config.population, config.seed)
+        task = open_task(config.task, config.population, config.seed)
         program.main(config, task)
     except MusterError as error:
         logging.getLogger("muster.client").error("%s", error)

@@ -12,7 +12,9 @@ A plug-in is a `Section`: its settings are its fields, and a scenario has them b
 import difflib
 import importlib
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from muster.common.config import Section
@@ -61,7 +63,9 @@ class Registry(Generic[P]):
         if ":" in kind:
             return self._checked(kind, _import(kind))
         for point in importlib.metadata.entry_points(group=self.group, name=kind):
-            return self._checked(kind, point.load())
+            with _failures_explained(kind):
+                found = point.load()
+            return self._checked(kind, found)
         raise ValueError(self._not_there(kind))
 
     def _not_there(self, kind: str) -> str:
@@ -103,9 +107,28 @@ class Registry(Generic[P]):
 
 def _import(path: str) -> object:
     module, _, name = path.partition(":")
+    with _failures_explained(module):
+        found = importlib.import_module(module)
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, TypeError) as error:  # a TypeError if the name is relative
-        raise ValueError(f"cannot import {module!r}: {error}") from None
+        return getattr(found, name)
     except AttributeError:
         raise ValueError(f"module {module!r} has no {name!r}") from None
+
+
+@contextmanager
+def _failures_explained(module: str) -> Iterator[None]:
+    """Turn whatever code of the user's own raises while it is imported into a mistake of one line.
+
+    Raises:
+        ValueError: the import failed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError(f"cannot import {module!r}: {error}") from None
+    except (Exception, SystemExit) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        inside = not isinstance(error, SyntaxError) and "importlib" not in last.filename
+        where = f" ({last.filename}, line {last.lineno})" if inside else ""
+        raise ValueError(f"cannot import {module!r}: {why}{where}") from None

@@ -171,6 +171,14 @@ def resume_command(folder: Path) -> str:
     return f"muster {command} --resume {folder}"
 
 
+def resume_advice(folder: Path) -> str:
+    """How to resume the run in a folder, as a further line of a message. Without a ledger there is
+    nothing to resume, and what failed would fail again: then it is an advice to run it again."""
+    if (folder / LEDGER).is_file():
+        return f"\nResume the run with: {resume_command(folder)}"
+    return f"\nNothing has been trained. Mend the cause, and {afresh(folder)}"
+
+
 def read_values(folder: Path, name: str, kinds: Mapping[str, type], advice: str) -> dict[str, Any]:
     """Read a JSON file of a run folder.
 

@@ -17,7 +17,13 @@ from muster.emulator.launch.choice import kind_of
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.inputs import announce_own_code
 from muster.emulator.runs.resumption import require_resumable
-from muster.emulator.runs.run_folder import new_run_folder, own, resume_command, run_folder
+from muster.emulator.runs.run_folder import (
+    new_run_folder,
+    own,
+    resume_advice,
+    resume_command,
+    run_folder,
+)
 from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
@@ -151,9 +157,7 @@ def _run_in(
         except RunFailed as error:
             failure = error
         except OSError as error:
-            failure = RunFailed(
-                f"{reason_of(error)}\nResume the run with: {resume_command(folder)}"
-            )
+            failure = RunFailed(f"{reason_of(error)}{resume_advice(folder)}")
         try:
             concluded = conclude(folder, "failed" if failure else None, report=report)
         except OSError as error:
@@ -169,10 +173,7 @@ def _run_in(
             raise failure
         if summary["status"] == "failed":
             where = f"{folder}/report.html" if report else f"muster report {folder}"
-            raise RunFailed(
-                f"{account.run.detail}\nSee its report: {where}"
-                f"\nResume the run with: {resume_command(folder)}"
-            )
+            raise RunFailed(f"{account.run.detail}\nSee its report: {where}{resume_advice(folder)}")
         return Run(folder, summary, account)
 
 

@@ -27,7 +27,7 @@ from muster.emulator.links.network import GatewayFleet
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import last_incarnation
-from muster.emulator.runs.run_folder import resume_command
+from muster.emulator.runs.run_folder import resume_advice
 from muster.emulator.runs.supervisor_socket import SupervisorSocket
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
@@ -320,8 +320,8 @@ class Supervisor:
             return
         who = f"{name} ({devices} devices)" if devices > 1 else name
         raise LaunchFailed(
-            f"{who} {ending(status, cause)}{self.backend.last_lines(name)}\n"
-            f"Resume the run with: {resume_command(self.folder)}"
+            f"{who} {ending(status, cause)}{self.backend.last_lines(name)}"
+            f"{resume_advice(self.folder)}"
         )
 
     def _record_death(self, name: str, status: int) -> tuple[int, str]:

@@ -22,15 +22,19 @@ from pydantic import Field
 from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
 from muster.common.credentials import CredentialsFile, CredentialsSource
-from muster.common.errors import MusterError
+from muster.common.errors import MusterError, RunFailed
 from muster.common.garbage import rarely_collect
 from muster.common.tensors import WIRE
 from muster.server.beside import Input, Output, results_pipe
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.server.evaluation.port import EvaluationPort
+from muster.tasks.opening import opened, plain_numbers
 from muster.tasks.tasks import read_task
 
 log = logging.getLogger("muster.evaluation")
+
+FAILED = "failed"
+"""The key of the reason, in the last line of an evaluation that cannot go on."""
 
 
 class Setup(Section):
@@ -80,8 +84,14 @@ class EvaluationResult:
 
     @classmethod
     def from_json(cls, line: bytes) -> "EvaluationResult":
-        """Return the result of which `to_json` wrote the line."""
+        """Return the result of which `to_json` wrote the line.
+
+        Raises:
+            RunFailed: the evaluation says that it cannot go on, and why.
+        """
         values = json.loads(line)
+        if FAILED in values:
+            raise RunFailed(f"the evaluation failed: {values[FAILED]}")
         for parts in ("groups", "devices"):
             values[parts] = {name: Part(*part) for name, part in values[parts].items()}
         return cls(**values)
@@ -100,7 +110,7 @@ class ModelEvaluation:
     def __init__(self, setup: Setup, clock: Clock) -> None:
         settings = read_task(setup.task)
         self._setup, self._clock = setup, clock
-        self._task = settings.open(setup.population, setup.seed)
+        self._task = opened(settings, setup.population, setup.seed)
         self._module = self._task.module()
         self._breakdown = Breakdown(self._task, setup.population, settings.validation_ratio)
 
@@ -109,7 +119,7 @@ class ModelEvaluation:
 
         setup, began = self._setup, self._clock.monotonic()
         load_vector(self._module, np.frombuffer(body, WIRE).astype(np.float32))
-        metrics = self._task.metrics(self._module)
+        metrics = plain_numbers(self._task.metrics(self._module))
         loss, accuracy = metrics.pop("loss"), metrics.pop("accuracy", None)
         parts = self._breakdown.measure(self._module) if setup.groups or setup.clients else {}
         groups = by_group(parts, setup.groups) if setup.groups else {}
@@ -128,13 +138,18 @@ def main(orders: Input, results: Output) -> None:
     if not (line := orders.readline()).endswith(b"\n"):
         return
     rarely_collect()
-    evaluation = ModelEvaluation(Setup.from_json(line), WallClock())
-    while (line := orders.readline()).endswith(b"\n"):
-        order = Order.from_json(line)
-        body = orders.read(order.length)
-        if len(body) < order.length:
-            return
-        results.write(evaluation.evaluate(order, body).to_json() + b"\n")
+    try:
+        evaluation = ModelEvaluation(Setup.from_json(line), WallClock())
+        while (line := orders.readline()).endswith(b"\n"):
+            order = Order.from_json(line)
+            body = orders.read(order.length)
+            if len(body) < order.length:
+                return
+            results.write(evaluation.evaluate(order, body).to_json() + b"\n")
+            results.flush()
+    except MusterError as error:
+        log.error("%s", error)
+        results.write(json.dumps({FAILED: str(error)}).encode() + b"\n")
         results.flush()
 
 

@@ -16,7 +16,7 @@ from muster.common.tensors import Vector
 from muster.server.beside import Input, Output, results_pipe
 from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
 from muster.tasks.hosted import DeviceReply, HostedTask
-from muster.tasks.tasks import read_task
+from muster.tasks.opening import open_task
 
 
 class StrategySetup(Section):
@@ -69,7 +69,7 @@ def main(replies: Input, pushes: Output) -> None:
         return
     setup, rounds = StrategySetup.from_json(line), ServerRounds(replies, pushes)
     try:
-        task = read_task(setup.task).open(setup.population, setup.seed)
+        task = open_task(setup.task, setup.population, setup.seed)
         if not isinstance(task, HostedTask):
             raise ConfigError("task: it has no strategy")
         rounds.say(StrategyEnd(task.run_strategy(rounds, setup.devices)))
