@@ -34,11 +34,13 @@ def opened(task: Task, population: int, seed: int) -> OpenTask:
     if not isinstance(found, OpenTask):
         raise ConfigError(f"{name} opened {found!r}, expected an OpenTask")
     found.examples = _counts(found.examples, population, f"{name}: `examples`")
-    found.client = _counted(found, f"{name}: client")  # type: ignore[method-assign]
+    replaced: dict[str, Callable[..., Any]] = {"client": _counted(found, f"{name}: client")}
     for method in ("validation", "test"):
-        setattr(found, method, _checked(getattr(found, method), f"{name}: {method}"))
+        replaced[method] = _checked(getattr(found, method), f"{name}: {method}")
     for method in ("module", "metrics_on", "metrics"):
-        setattr(found, method, _explained(getattr(found, method), f"{name}: {method}"))
+        replaced[method] = _explained(getattr(found, method), f"{name}: {method}")
+    for method, checked in replaced.items():
+        setattr(found, method, checked)
     return found
 
 

@@ -15,8 +15,8 @@ from muster.client.nursery import prepare
 from muster.common.errors import ConfigError
 from muster.emulator.cli.commands import main
 from muster.tasks.opening import opened, plain_numbers
-from muster.tasks.task import Examples, OpenTask
-from muster.tasks.tasks import TASKS, Task
+from muster.tasks.task import Examples, OpenTask, Task
+from muster.tasks.tasks import TASKS
 
 
 class Slip(OpenTask):
@@ -35,7 +35,7 @@ class Slip(OpenTask):
     def client(self, index: int) -> Examples:
         x = np.zeros((4, 2), np.float64 if self.slip == "float64" else np.float32)
         y: Any = np.zeros(3 if self.slip == "y" and index == 2 else 4, np.int64)
-        return Examples(x, y.tolist() if self.slip == "list" else y)  # type: ignore[arg-type]
+        return Examples(x, y.tolist() if self.slip == "list" else y)
 
     def test(self) -> Examples:
         return self.client(2)

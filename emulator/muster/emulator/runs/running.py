@@ -157,7 +157,9 @@ def _run_in(
         except RunFailed as error:
             failure = error
         except OSError as error:
-            failure = RunFailed(f"{reason_of(error)}{resume_advice(folder)}")
+            failure = RunFailed(
+                f"{reason_of(error)}\nResume the run with: {resume_command(folder)}"
+            )
         try:
             concluded = conclude(folder, "failed" if failure else None, report=report)
         except OSError as error:
