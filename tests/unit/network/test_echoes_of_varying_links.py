@@ -19,6 +19,7 @@ from muster.emulator.links.verification.echo_model import sent_echoes
 from muster.emulator.links.verification.judging import (
     RoundTrips,
     expected_rtt_s,
+    grpc_rtt_row,
     judge_rate,
     judge_rtt,
 )
@@ -165,6 +166,14 @@ async def test_a_link_that_is_longer_than_asked_is_refused(tmp_path: Path, name:
     longer = shape.model_copy(update={"rtt_s": shape.rtt_s + 0.3})
     rows = [await World(shape, seed, real=longer).row() for seed in range(10)]
     assert [row.ok for row in rows] == [False] * 10
+
+
+async def test_what_grpc_needs_is_shown_beside_what_the_link_implied(tmp_path: Path) -> None:
+    world = World(shapes(tmp_path)["seldom"], 1)
+    trips, samples = await round_trips(world.line, world, 0.04, 5.0, world)
+    found = RoundTrips(trips[0], len(trips), sent=list(sent_echoes(samples, CLIENT)))
+    # An echo waits for a millisecond in 40 each way, with a delay of 20 ms after each: 80 ms.
+    assert grpc_rtt_row(world.line, found).asked == pytest.approx(0.08, abs=0.004)
 
 
 async def test_a_steady_link_asks_its_gateway_nothing() -> None:

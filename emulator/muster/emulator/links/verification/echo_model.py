@@ -72,7 +72,7 @@ class EchoModel:
 
     def implied(self, echoes: list[SentEcho], tolerance_s: float) -> ImpliedRoundTrip:
         """The round trip that the link implies for echoes. There must be some."""
-        hold_s = tolerance_s / 2 + _JITTER_SDS * self._shape.jitter_s
+        hold_s = tolerance_s + _JITTER_SDS * self._shape.jitter_s
         asked = median(self._back(each, each.earliest, 0.0) - each.earliest for each in echoes)
         late = median(self._back(each, each.latest, hold_s) - each.earliest for each in echoes)
         return ImpliedRoundTrip(asked, late - asked)

@@ -87,6 +87,9 @@ def grpc_rtt_row(line: MeasuredLink, found: RoundTrips) -> Row:
     """The row of gRPC's round trip, for information."""
     note = found.why or f"median of {found.count}"
     asked = expected_rtt_s(line) if line.shaped else None
+    if found.sent:
+        asked = EchoModel(line).implied(found.sent, 0.0).asked_s
+        asked += median_of_jitter_s(line.shape.jitter_s)
     return compared(line.gateway.group, line.client, "grpc rtt", asked, found.median_s, None, note)
 
 
