@@ -1,13 +1,9 @@
 """The tables of a scenario, and the plug-ins that it can choose."""
 
-import ast
-import inspect
 import re
-import textwrap
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from itertools import pairwise
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -17,6 +13,7 @@ from generation.markdown import prose, table, value_text
 from muster.client.availability import Availability
 from muster.common.bounds import LARGEST
 from muster.common.config import Section
+from muster.common.field_texts import field_texts
 from muster.common.plugins import Plugin, Registry
 from muster.common.units import Quantity
 from muster.emulator.scenario.plug_ins import PLUG_INS
@@ -65,29 +62,11 @@ def _keys(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
 
 def _fields(section: type[Section]) -> dict[str, FieldInfo]:
     """The fields of a section, described by the docstrings under them."""
-    texts = {
-        name: text
-        for of in reversed(section.__mro__)
-        if issubclass(of, Section)
-        for name, text in _docstrings(of)
-    }
+    texts = field_texts(section)
     fields = {name: copy(field) for name, field in section.model_fields.items()}
     for name, field in fields.items():
         field.description = texts.get(name)
     return fields
-
-
-def _docstrings(section: type[Section]) -> Iterator[tuple[str, str]]:
-    """The fields that a class itself declares, each with the docstring under it."""
-    (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
-    assert isinstance(parsed, ast.ClassDef)
-    for field, below in pairwise(parsed.body):
-        match field, below:
-            case (
-                ast.AnnAssign(target=ast.Name(name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                yield name, inspect.cleandoc(text)
 
 
 def _key(name: str, field: FieldInfo) -> str:

@@ -16,6 +16,7 @@ from muster.server.aggregators.contract import Change
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.robust import Coordinatewise
 from muster.testing import LAWS, RuleLaws
+from muster.testing.laws import ADVICE
 
 
 class AtClose(Aggregator):
@@ -276,8 +277,14 @@ def laws_of(rule: type[Aggregator]) -> RuleLaws:
 def test_a_wrong_rule_breaks_the_law_that_names_its_mistake(
     rule: type[Aggregator], law: str
 ) -> None:
-    with pytest.raises(FOUND_BY):
+    with pytest.raises(FOUND_BY) as found:
         getattr(laws_of(rule), LAWS[law])()
+    assert found.value.__notes__[-1] == f"What to do ({law}): {ADVICE[law]}"
+
+
+def test_every_law_says_in_sentences_what_to_do() -> None:
+    assert ADVICE.keys() == LAWS.keys()
+    assert all(text[0].isupper() and text.endswith(".") for text in ADVICE.values())
 
 
 def test_every_law_finds_a_mistake() -> None:

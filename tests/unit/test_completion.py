@@ -46,3 +46,9 @@ def test_commands_options_and_their_values_are_completed() -> None:
     assert completed("muster init --example faults/p") == [
         "faults/partition", "faults/poison", "faults/poor_links"
     ]  # fmt: skip
+
+
+def test_kinds_of_faults_and_names_of_studies_are_completed() -> None:
+    assert completed("muster inject runs/latest pa") == ["partition", "pause"]
+    assert not any(completed("muster inject runs/latest slo"))  # it acts inside devices
+    assert completed("muster study stal") == ["staleness"]

@@ -43,6 +43,34 @@ _WORLD = Conditions(
 """Conditions that suit every rule."""
 
 
+ADVICE: Mapping[str, str] = {
+    "weights": "Return one finite weight >= 0 for each update, and keep only arrays of numbers in "
+    "`state`.",
+    "arrival": "Let `weight` give the weights of `weigh`, or declare `weights = 'at-close'`.",
+    "order": "Compute nothing from the place of an update among the others: sort by the client's "
+    "name before you add floating-point numbers up.",
+    "one-client": "Do not divide by the number of updates minus one, and let `suffices` refuse a "
+    "round that is too small.",
+    "agreement": "Let `normaliser` be the sum of the weights, or declare an exception if the rule "
+    "is no mean.",
+    "empty-round": "Change `state` only if there are updates.",
+    "duplicates": "Keep what you remember in `state` and nothing in attributes, because the server "
+    "may ask twice.",
+    "extremes": "Compute in float64, and bound what you divide by.",
+    "state": "Keep numbers in `state` as arrays with the dtype with which they are read again.",
+    "crash": "Keep what you remember in `state`, because nothing else survives a crash.",
+    "inputs": "Copy an array before you change it: the state, the model and the updates are the "
+    "server's.",
+    "masks": "Leave a coordinate that nobody trained as it is, or refuse masks in `refusals`.",
+    "splitting": "Let a weight be proportional to the number of examples, or declare an exception.",
+    "absentees": "Compute only with the updates that came, or declare an exception if the rule "
+    "weighs by the population.",
+    "staleness": "Multiply each weight by `contribution.discount`, or declare `discounts = False`.",
+    "coordinates": "Combine each coordinate only from its own values.",
+}
+"""What to do if a rule breaks a law, by the law's name."""
+
+
 def law(name: str, **options: Any) -> Callable[[Check], Test]:
     """Make a test of a check that holds for every course.
 
@@ -57,7 +85,11 @@ def law(name: str, **options: Any) -> Callable[[Check], Test]:
             if name in self.exceptions:
                 pytest.skip(f"{name}: {self.exceptions[name]}")
             each = courses(vectors_each=self.parsed().vectors(), **options)
-            for_all(each, lambda course: check(self, course), self.examples)
+            try:
+                for_all(each, lambda course: check(self, course), self.examples)
+            except Exception as error:
+                error.add_note(f"What to do ({name}): {ADVICE[name]}")
+                raise
 
         del test.__wrapped__  # pytest would take `course` for a fixture
         test.law = name  # type: ignore[attr-defined]

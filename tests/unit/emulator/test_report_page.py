@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from muster.emulator.live.page_files import coded
 from muster.emulator.live.run_data import MOST_LIVES, run_data
 from muster.emulator.results.report import page, style, write_report
 from muster.emulator.results.report.figures import FIGURES
@@ -41,6 +42,18 @@ def inside(report: Path) -> Any:
 def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     blank = {name: lambda account: style.new_figure(0.1) for name in FIGURES}
     monkeypatch.setattr(page, "FIGURES", blank)
+
+
+@pytest.mark.usefixtures("blank_figures")
+def test_no_text_of_the_page_has_raw_backticks(run: RunFolder) -> None:
+    text = write_report(two_devices(run)).read_text(encoding="utf-8")
+    shown = re.sub(r"<(script|style|pre)\b.*?</\1>", "", text, flags=re.DOTALL)
+    assert "`" not in shown
+    assert "<code>muster run</code> on this file repeats it." in shown
+
+
+def test_what_a_text_has_besides_code_is_escaped() -> None:
+    assert coded("a `<b>` & `c") == "a <code>&lt;b&gt;</code> &amp; `c"
 
 
 @pytest.mark.usefixtures("blank_figures")

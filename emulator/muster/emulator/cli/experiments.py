@@ -9,6 +9,7 @@ import click
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
+from muster.emulator.cli.listing import completing
 from muster.emulator.cli.options import (
     DATA,
     FIGURES,
@@ -144,7 +145,7 @@ def compare(
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing("studies"))
 @click.option(
     "--quick", is_flag=True, help="Run a smaller study with fewer seeds, to see that it works."
 )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from muster.common.errors import ConfigError
+from muster.emulator.cli.listing import completing
 from muster.emulator.cli.options import failures_as_status
 
 _RUN = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -24,7 +25,7 @@ _UNTIL_HEALED = click.option(
 
 @click.command()
 @_RUN
-@click.argument("kind")
+@click.argument("kind", shell_complete=completing("faults"))
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "--target",

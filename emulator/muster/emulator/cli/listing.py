@@ -5,14 +5,15 @@ The lines come from the registries, their docstrings and the examples themselves
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from muster.common.errors import ConfigError
+from muster.common.field_texts import first_sentence
 from muster.emulator.cli.options import JSON, failures_as_status, print_result
 
 if TYPE_CHECKING:
@@ -59,6 +60,24 @@ def list_names(kind: str | None, as_json: bool) -> None:
     print_result(lambda: lines_of(found), lambda: [row._asdict() for row in found], as_json)
 
 
+def completing(
+    kind: str,
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completes the names of a list in a shell; of faults, only those that commands can inject."""
+
+    def complete(
+        context: click.Context, parameter: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
+        rows = [row for row in named_lists()[kind].read() if row.name.startswith(begun)]
+        if kind == "faults":
+            from muster.emulator.faults.catalogue import INJECTED
+
+            rows = [row for row in rows if row.name in INJECTED]
+        return [CompletionItem(row.name, help=row.about) for row in rows]
+
+    return complete
+
+
 def lines_of(rows: list[Listed]) -> str:
     """The lines of a list, with aligned columns."""
     width = max(len(row.name) for row in rows)
@@ -84,13 +103,13 @@ def named_lists() -> Mapping[str, NamedList]:
 def listed_examples() -> list[Listed]:
     from muster.emulator.project.examples import examples
 
-    return [Listed(example.name, _sentence(example.about)) for example in examples()]
+    return [Listed(example.name, first_sentence(example.about)) for example in examples()]
 
 
 def _registered(registry: "Registry[Any]") -> list[Listed]:
     """The plug-ins of a registry, also those of installed packages."""
     return [
-        Listed(name, _sentence(inspect.getdoc(registry.find(name)) or ""))
+        Listed(name, first_sentence(inspect.getdoc(registry.find(name)) or ""))
         for name in sorted(registry.names())
     ]
 
@@ -130,9 +149,3 @@ def _plural(noun: str) -> str:
     """The plural of a noun as one word."""
     word = noun.replace(" ", "-")
     return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
-
-
-def _sentence(text: str) -> str:
-    """The first sentence of a text, on one line."""
-    found = re.match(r"(.*?[.?])(\s|$)", text, re.DOTALL)
-    return " ".join((found[1] if found else text.partition("\n\n")[0]).split())

@@ -1,5 +1,6 @@
 """The table `[[faults]]` of a scenario: what goes wrong, for whom, when and for how long."""
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
@@ -8,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from muster.common.bounds import DeviceCount, LongTime, NotNegative, RoundCount
 from muster.common.config import Section
-from muster.emulator.faults.registry import AnyFault
+from muster.emulator.faults.registry import FAULTS, AnyFault
 
 _COMMON = ("name", "target", "when", "for_rounds", "for_s")
 
@@ -106,6 +107,25 @@ class FaultTrigger(Section):
         return self
 
 
+def _require_settings(kind: str, beside: Mapping[str, object]) -> None:
+    """Refuse keys that a kind of fault does not have, and name those that it has.
+
+    Raises:
+        ValueError: there is such a key.
+    """
+    try:
+        fields = FAULTS.find(kind).model_fields
+    except ValueError:
+        return  # the kind itself is refused
+    settings = [name for name in fields if name != "kind"]
+    if not (unknown := [key for key in beside if key not in settings]):
+        return
+    close = difflib.get_close_matches(unknown[0], [*settings, *_COMMON], n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ";"
+    known = f"the settings of {kind} are: {', '.join(settings)}" if settings else f"{kind} has none"
+    raise ValueError(f"{unknown[0]}: unknown key{meant} {known}")
+
+
 class ScheduledFault(Section):
     """A fault, with its target and its times. Its own settings stand beside these keys."""
 
@@ -139,6 +159,7 @@ class ScheduledFault(Section):
         if not isinstance(values, Mapping) or not isinstance(values.get("do"), str):
             return values
         beside = {key: values[key] for key in values if key not in ("do", *_COMMON)}
+        _require_settings(values["do"], beside)
         kept = {key: values[key] for key in values if key in _COMMON}
         return {**kept, "do": {"kind": values["do"], **beside}}
 

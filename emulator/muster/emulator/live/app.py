@@ -95,6 +95,12 @@ def live_app(
             return _refusal(str(error), 404)
         return _json(found)
 
+    async def faults(request: Request) -> Response:
+        # Imported when first needed, as for actions.
+        from muster.emulator.faults.forms import fault_forms
+
+        return _json(fault_forms())
+
     async def action(request: Request) -> Response:
         # Imported when first needed: a page that is only watched starts half a second earlier.
         from muster.emulator.live.actions import Action, act
@@ -129,6 +135,7 @@ def live_app(
     routes = [
         Route("/events", events),
         Route("/devices/{client}", device),
+        Route("/faults", faults),
         Route("/actions/{action}", action, methods=["POST"]),
         Route("/{name:path}", file),
     ]

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 PAGE = Path(__file__).parent / "page"
 INDEX = "index.html"
 
+_CODE = re.compile(r"`([^`]+)`")
 _UPLOT = PAGE / "vendor/uplot"
 _IMPORT = re.compile(r'^import \{ ([\w$]+(?:, [\w$]+)*) \} from "\./([\w-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:(?:async )?function\*?|const|class) ([\w$]+))", re.MULTILINE)
@@ -26,13 +27,20 @@ _OTHER = re.compile(r"^\s*(?:import|export)\b.*|.*\bimport\(.*", re.MULTILINE)
 def templates(*folders: Path) -> Environment:
     """Templates of pages in these folders, and index.html. They escape everything, because names
     and reasons in a ledger come from peers."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader([*folders, PAGE]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["coded"] = coded
+    return made
+
+
+def coded(text: str) -> Markup:
+    """A text of the program as HTML: what stands between backticks is code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def live_index() -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.live.finding import finding
 from muster.emulator.live.fleet_state import (
     FREQUENT,
@@ -92,7 +91,6 @@ def _setup(state: FleetState) -> dict[str, Any]:
         "deadline_s": setup.deadline_s,
         "has_traffic": setup.has_traffic,
         "has_supervisor": setup.has_supervisor,
-        "fault_kinds": sorted(INJECTED),
         "frequent_events": sorted(FREQUENT),
         "groups": [asdict(group) for group in setup.groups],
     }

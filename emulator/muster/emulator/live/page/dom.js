@@ -20,6 +20,11 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+// A text as nodes: what stands between backticks is code.
+export function coded(text) {
+  return text.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part)).filter((part) => part !== "");
+}
+
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }

@@ -1,13 +1,15 @@
 // Asks the run for something: faults, pauses, and its end. Every request is confirmed in a dialog.
 
-import { $, el } from "./dom.js";
+import { $, coded, el } from "./dom.js";
 
 let token = new URLSearchParams(location.hash.slice(1)).get("operator") ?? "";
 
-export function ask(action, model, notice, given = {}) {
+export async function ask(action, model, notice, given = {}) {
   const { setup } = model.sections;
+  const faults = action === "inject" ? await faultForms() : [];
+  if (!faults) return notice("The page's program does not answer.");
   const forms = {
-    inject: ["Inject a fault", "The fault begins at once. By default it heals by itself after 5 seconds.", [kind(setup), target(setup), lasts(), settings()]],
+    inject: ["Inject a fault", "The fault begins at once. By default it heals by itself after 5 seconds.", faultFields(faults, setup)],
     pause: ["Pause programs", "The programs are stopped without ending them. By default they go on after 5 seconds.", [target(setup), lasts()]],
     unpause: ["Let paused programs go on", "All paused programs go on.", []],
     heal: [`Heal ${given.name}`, "The fault ends now on all its targets.", []],
@@ -30,7 +32,7 @@ export function ask(action, model, notice, given = {}) {
     error.textContent = "";
     const button = form.querySelector("button.primary");
     button.disabled = true;
-    const reply = await send(action, { ...given, ...values(new FormData(form)) });
+    const reply = await send(action, { ...given, ...values(new FormData(form)), ...settingsOf(form) });
     button.disabled = false;
     if (reply.done) {
       dialog.close();
@@ -50,23 +52,77 @@ async function send(action, body) {
 
 const field = (label, input) => el("label", { class: "field" }, label, input);
 
-function kind(setup) {
-  return field("Kind", el("select", { name: "kind" }, ...setup.fault_kinds.map((name) => el("option", { selected: name === "pause" }, name))));
+// The kinds of fault with their settings, as the fault's classes have them.
+async function faultForms() {
+  const reply = await fetch("faults").catch(() => null);
+  return reply?.ok ? reply.json() : null;
 }
 
-function target(setup) {
-  return field("Target", el("select", { name: "target" }, el("option", { value: "all" }, "all devices"),
+// The fields of a fault, for the dialog that injects one. Those after its kind follow the kind that is chosen.
+function faultFields(faults, setup) {
+  if (!faults.length) return [];
+  const kind = el("select", { name: "kind" }, ...faults.map((fault) => el("option", { selected: fault.kind === "pause" }, fault.kind)));
+  const about = el("p", { id: "fault-about", class: "note", "aria-live": "polite" });
+  const rest = el("div", {});
+  const show = () => {
+    const fault = faults.find((each) => each.kind === kind.value);
+    about.replaceChildren(...coded(fault.about));
+    rest.replaceChildren(target(setup, fault.roles), ...(fault.lasts ? [lasts()] : []), ...fault.fields.map(setting));
+  };
+  kind.addEventListener("change", show);
+  show();
+  return [field("Kind", kind), about, rest];
+}
+
+function setting(given) {
+  const { name, unit, about, type } = given;
+  const input = inputOf(given);
+  input.dataset.setting = name;
+  input.dataset.type = type;
+  input.setAttribute("aria-describedby", `about-${name}`);
+  const limits = type === "choice" || type === "switch" ? "" : limitsOf(given);
+  return el("div", {}, field(`${name}${unit ? ` (${unit})` : ""}`, input),
+    el("p", { id: `about-${name}`, class: "note" }, ...coded([about, limits].filter(Boolean).join(" "))));
+}
+
+function inputOf({ name, type, default: preset, least, most, choices, example }) {
+  if (type === "choice") return el("select", { name }, ...choices.map((each) => el("option", { selected: each === preset }, each)));
+  if (type === "switch") return el("input", { name, type: "checkbox", checked: preset === "true" });
+  const shared = { name, required: preset === null, spellcheck: "false", autocomplete: "off" };
+  const made = type === "quantity" || type === "text"
+    ? el("input", { ...shared, placeholder: `such as ${example}` })
+    : el("input", { ...shared, type: "number", min: least, max: most, step: type === "whole number" ? "1" : "any" });
+  made.value = preset ?? "";
+  return made;
+}
+
+function limitsOf({ least, most }) {
+  if (least === null && most === null) return "";
+  if (most === null) return `At least ${least}.`;
+  return least === null ? `At most ${most}.` : `From ${least} to ${most}.`;
+}
+
+// The settings that are filled in. An empty field means the default.
+function settingsOf(form) {
+  const found = {};
+  for (const input of form.querySelectorAll("[data-setting]")) {
+    const { setting: name, type } = input.dataset;
+    if (type === "switch") found[name] = input.checked;
+    else if (input.value) found[name] = type.endsWith("number") ? Number(input.value) : input.value;
+  }
+  return Object.keys(found).length ? { settings: found } : {};
+}
+
+function target(setup, roles = ["device", "server"]) {
+  const devices = [el("option", { value: "all" }, "all devices"),
     ...setup.groups.map((group) => el("option", { value: `group:${group.name}` }, `group ${group.name}`)),
-    ...setup.groups.map((group) => el("option", { value: `one:${group.name}` }, `one device of ${group.name}`)),
-    el("option", { value: "server" }, "the server")));
+    ...setup.groups.map((group) => el("option", { value: `one:${group.name}` }, `one device of ${group.name}`))];
+  return field("Target", el("select", { name: "target" }, ...(roles.includes("device") ? devices : []),
+    ...(roles.includes("server") ? [el("option", { value: "server" }, "the server")] : [])));
 }
 
 function lasts() {
-  return field("Seconds", el("input", { name: "for_s", type: "number", min: "0.1", step: "any", placeholder: "5 by default" }));
-}
-
-function settings() {
-  return field("Settings", el("input", { name: "settings", placeholder: "KEY=VALUE …, as for muster inject", spellcheck: "false" }));
+  return field("Duration (s)", el("input", { name: "for_s", type: "number", min: "0.1", step: "any", placeholder: "5 by default" }));
 }
 
 function values(form) {
@@ -77,15 +133,5 @@ function values(form) {
   if (how === "one") found.target = { group, count: 1 };
   if (how === "server") found.target = { role: "server" };
   if (form.get("for_s")) found.for_s = Number(form.get("for_s"));
-  const pairs = (form.get("settings") ?? "").split(/\s+/).filter(Boolean).map((pair) => pair.split(/=(.*)/s));
-  if (pairs.length) found.settings = Object.fromEntries(pairs.map(([name, value]) => [name, parsed(value ?? "")]));
   return found;
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }

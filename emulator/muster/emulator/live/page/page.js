@@ -2,7 +2,7 @@
 // report.js from inside the file.
 
 import { applyFrame, emptyModel } from "./model.js";
-import { $, el, fill, say } from "./dom.js";
+import { $, coded, el, fill, say } from "./dom.js";
 import { bytes, clockTime, number, percent, seconds } from "./format.js";
 import { drawFleet, startFleet } from "./fleet.js";
 import { drawGroups, startGroups } from "./groups.js";
@@ -23,7 +23,7 @@ export function beginPage(given) {
 }
 
 export function notice(text, lasts_s = 8) {
-  $("notice").textContent = text;
+  $("notice").replaceChildren(...coded(text));
   $("notice").hidden = !text;
   clearTimeout(noticeEnds);
   if (text && lasts_s) noticeEnds = setTimeout(() => notice(""), 1000 * lasts_s);
@@ -71,7 +71,7 @@ function drawHeader() {
     ["accuracy", percent(run.accuracy), ""],
     [run.state === "running" ? "devices connected" : "devices", number(run.state === "running" ? run.present : run.population), run.state === "running" ? `of ${number(run.population)}` : ""],
     ["updates, newest round", number(run.folded), run.called ? `of ${number(run.called)}` : ""],
-    [setup.lockstep ? "scenario time (modelled)" : "scenario time", seconds(run.scenario_s), ""],
+    ["scenario time", seconds(run.scenario_s), ""],
     ["time in rounds on this machine", seconds(run.seconds), ""],
     ["up", bytes(run.bytes_up), ""],
     ["down", bytes(run.bytes_down), ""],
