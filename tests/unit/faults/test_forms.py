@@ -36,7 +36,7 @@ def test_settings_have_types_units_bounds_and_defaults() -> None:
     assert (down["type"], down["unit"], down["default"]) == ("number", "s", "1")
     assert (down["least"], down["most"]) == (0.01, 1e6)
     size = field("limit-bytes", "bytes")
-    assert (size["type"], size["unit"], size["default"]) == ("whole number", "bytes", "100000")
+    assert (size["type"], size["unit"], size["default"]) == ("whole number", "", "100000")
     way = field("partition", "way")
     assert (way["type"], way["default"]) == ("choice", "both")
     assert way["choices"] == ("both", "up", "down")

@@ -180,3 +180,15 @@ def test_faults_on_the_server_and_on_gateways_are_named_with_them() -> None:
         state.happen(event("fault_applied", **fault))
     text = shown(state)["finding"]["text"]
     assert text == "2 faults act: hold on the server; gate on gateway-far."
+
+
+@pytest.mark.parametrize(("clock", "expected"), [("rounds", 960.0), ("scaled", 907.5)])
+def test_the_scenario_time_is_that_of_the_end_of_the_newest_round(
+    clock: str, expected: float
+) -> None:
+    setup = RunSetup("made-up", "run", clock, False, None, GROUPS, CLIENTS, scale=5.0)
+    state = FleetState(setup)
+    state.happen(event("round_opened", round=1, called=1, scenario_s=900.0))
+    newest = RoundFacts(1, 1, 1, 1, 1, 0, 0, 1.5, 1.0, 1.0, 1.0, 900.0, 100.0, 960.0)
+    state.learn(LedgerRows(rounds=[newest]))
+    assert shown(state)["run"]["scenario_s"] == expected

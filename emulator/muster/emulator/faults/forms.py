@@ -86,7 +86,7 @@ def _field(name: str, field: FieldInfo, about: str) -> FormField:
     return FormField(
         name,
         kind,
-        "" if quantity else _UNITS.get(name.rpartition("_")[2], ""),
+        "" if quantity or name in _UNITS.values() else _UNITS.get(name.rpartition("_")[2], ""),
         " ".join(about.split()),
         _default(field, quantity),
         None if quantity else _bound(field.metadata, annotated_types.Ge, "ge"),

@@ -64,6 +64,7 @@ class RoundFacts(NamedTuple):
     weight_sum: float | None
     scenario_s: float | None
     opened_at: float
+    next_s: float | None = None
 
 
 class GroupEvaluation(NamedTuple):
@@ -297,7 +298,15 @@ class FleetState:
             if facts.weight_max is not None and facts.weight_sum:
                 share = facts.weight_max / facts.weight_sum
             self.rounds.append((*facts[:9], share, facts.scenario_s))
+            if ended_s := self._end_of(facts):
+                self.scenario_s = max(self.scenario_s or 0.0, ended_s)
         self._digest(rows)
+
+    def _end_of(self, facts: RoundFacts) -> float:
+        """The scenario time at which a round ended; 0 if it is not known."""
+        if self.setup.lockstep:
+            return facts.next_s or 0.0
+        return (facts.scenario_s or 0.0) + facts.seconds * self.setup.scale
 
     def _digest(self, rows: LedgerRows) -> None:
         answers = _by_round(rows.answers)

@@ -37,6 +37,7 @@ class RunSetup:
         clients: the names of all devices, in the order of the population.
         has_supervisor: whether a process outside of the fleet records the traffic of links, and
             can inject faults.
+        scale: scenario seconds per wall second, on clocks that run.
         has_traffic: whether links are emulated for any group, and their traffic is recorded.
     """
 
@@ -49,6 +50,7 @@ class RunSetup:
     clients: tuple[str, ...]
     has_supervisor: bool = True
     has_traffic: bool = False
+    scale: float = 1.0
 
     @property
     def lockstep(self) -> bool:
@@ -85,6 +87,7 @@ def run_setup(folder: Path) -> RunSetup:
         groups=tuple(groups),
         clients=tuple(client for client, _ in names_of(groups)),
         has_supervisor=has_supervisor,
+        scale=float(scenario.get("clock", {}).get("scale", 1.0)),
         has_traffic=has_supervisor and any(map(_has_rates, scenario["groups"])),
     )
 

@@ -1,6 +1,7 @@
 // Asks the run for something: faults, pauses, and its end. Every request is confirmed in a dialog.
 
 import { $, coded, el } from "./dom.js";
+import { number } from "./format.js";
 
 let token = new URLSearchParams(location.hash.slice(1)).get("operator") ?? "";
 
@@ -98,8 +99,8 @@ function inputOf({ name, type, default: preset, least, most, choices, example })
 
 function limitsOf({ least, most }) {
   if (least === null && most === null) return "";
-  if (most === null) return `At least ${least}.`;
-  return least === null ? `At most ${most}.` : `From ${least} to ${most}.`;
+  if (most === null) return `At least ${number(least)}.`;
+  return least === null ? `At most ${number(most)}.` : `From ${number(least)} to ${number(most)}.`;
 }
 
 // The settings that are filled in. An empty field means the default.
