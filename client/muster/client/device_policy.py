@@ -11,6 +11,7 @@ from muster.client.learner import Learner
 from muster.client.life import Decided, Effort, Life, Row, effort_of
 from muster.client.memory import State
 from muster.client.rational import ModelJudgement
+from muster.client.trainer import TrainingError
 from muster.client.training_config import DownloadTimes, TrainingConfig
 from muster.common.exchange import Call, Decision, DeviceState, Observation, Reason
 from muster.common.seeds import IntArray
@@ -36,6 +37,7 @@ class Choice(NamedTuple):
         judgement: what a rational device thinks of the model; None for all others, and until it has
             judged the model.
         download: how it got the model, if it has judged it.
+        failure: the error for which it gives up; empty without one.
     """
 
     decision: Decision
@@ -54,6 +56,13 @@ class Choice(NamedTuple):
     judgement: ModelJudgement | None = None
     download: DownloadTimes = DownloadTimes()
     foreseen: Sequence[Observation] = ()
+    failure: str = ""
+
+    def failed(self, error: TrainingError) -> "Choice":
+        """The choice of a device whose training has failed: it gives up."""
+        return self._replace(
+            decision=Decision.ABORT, reason=Reason.TRAINING_FAILED, failure=str(error)
+        )
 
 
 _OFFLINE = Choice(Decision.DECLINE, Reason.OFFLINE, State())

@@ -19,6 +19,7 @@ from muster.client.participation import UtilitySettings
 from muster.client.rational import ModelJudge, ModelJudgement
 from muster.client.session import Session
 from muster.client.together import Ahead, Job
+from muster.client.trainer import training_errors
 from muster.client.training import train
 from muster.client.training_config import DownloadTimes, TrainingConfig
 from muster.common.body_sizes import BodySizes, body_sizes
@@ -121,6 +122,9 @@ class Learner:
             slowdown: factor of the modelled seconds of training, from faults.
             judgement: the decision of a rational device, which accepts.
             ahead: its training, if it was done with that of other devices.
+
+        Raises:
+            TrainingError: training raised an error. Nothing is remembered.
         """
         began, mask, round = self._clock.monotonic(), self._mask(call.key.round), call.key.round
         received = self._received(model, mask, work.entries)
@@ -131,34 +135,35 @@ class Learner:
             received, of_server = np.split(received, 2)
             control = Control.of(of_server, before.control)
         own = before.own
-        if self._hosted is not None:
-            trained, own = train_hosted(
-                self._hosted,
-                received,
-                work.training,
-                seed=work.seed,
-                client=self.client,
-                index=self._index,
-                round=round,
-                kept=own,
-                instruction=call.instruction,
-            )
-        elif ahead is not None:
-            trained = ahead.trained
-        else:
-            trained = train(
-                self._task,
-                self._module,
-                received,
-                examples,
-                work.training,
-                seed=work.seed,
-                client=self.client,
-                round=round,
-                base_version=call.base_version,
-                mask=mask,
-                correction=None if control is None else control.correction(),
-            )
+        with training_errors(self.client):
+            if self._hosted is not None:
+                trained, own = train_hosted(
+                    self._hosted,
+                    received,
+                    work.training,
+                    seed=work.seed,
+                    client=self.client,
+                    index=self._index,
+                    round=round,
+                    kept=own,
+                    instruction=call.instruction,
+                )
+            elif ahead is not None:
+                trained = ahead.trained
+            else:
+                trained = train(
+                    self._task,
+                    self._module,
+                    received,
+                    examples,
+                    work.training,
+                    seed=work.seed,
+                    client=self.client,
+                    round=round,
+                    base_version=call.base_version,
+                    mask=mask,
+                    correction=None if control is None else control.correction(),
+                )
         sent, kept = trained.delta, b""
         if control is not None:
             change = control.change(trained, work.training.learning_rate_at(round))
@@ -246,17 +251,18 @@ class Learner:
         assert self._judge is not None
         before = self._settled(call, before)
         examples = self._examples(call, step)
-        trained = train(
-            self._task,
-            self._module,
-            judgement.own,
-            examples,
-            work.training,
-            seed=work.seed,
-            client=self.client,
-            round=call.key.round,
-            base_version=call.base_version,
-        )
+        with training_errors(self.client):
+            trained = train(
+                self._task,
+                self._module,
+                judgement.own,
+                examples,
+                work.training,
+                seed=work.seed,
+                client=self.client,
+                round=call.key.round,
+                base_version=call.base_version,
+            )
         judgement = self._judge.conclude(call, judgement, judgement.own, trained.delta)
         after = before._replace(life=life, own=judgement.to_bytes())
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after))

@@ -5,17 +5,24 @@ A scenario names such a function in `[training]` as `trainer = "module:function"
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, SerializeAsAny
 
+from muster.common.errors import MusterError, ProtocolError, TransportError
 from muster.common.plugins import Plugin
 from muster.tasks.own import FunctionRegistry, Own
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from muster.common.tensors import Vector
+
+log = logging.getLogger("muster.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,28 @@ class Trained:
     train_steps: int
     initial_loss: float | None = None
     report: bytes = b""
+
+
+class TrainingError(Exception):
+    """Training raised an error. The device gives up the round, and takes part in later ones."""
+
+
+@contextmanager
+def training_errors(*clients: str) -> Iterator[None]:
+    """Turn an error of the training of devices, whose code may be the user's, into
+    `TrainingError`. Errors of what the server sent are not of that kind.
+
+    Raises:
+        TrainingError: the code inside raised an error.
+    """
+    try:
+        yield
+    except (ProtocolError, TransportError):
+        raise
+    except Exception as error:
+        log.exception("the training of %s failed", ", ".join(clients))
+        why = str(error) if isinstance(error, MusterError) else f"{type(error).__name__}: {error}"
+        raise TrainingError(" ".join(why.split())) from error
 
 
 class Trainer(Plugin):

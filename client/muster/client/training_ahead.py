@@ -11,6 +11,7 @@ from muster.client.config import Training
 from muster.client.device_policy import Choice
 from muster.client.learner import Learner
 from muster.client.together import Ahead, most_together, train_together
+from muster.client.trainer import training_errors
 from muster.client.training_runner import TrainingRunner
 from muster.common.clock import Clock
 from muster.common.exchange import Call, Decision
@@ -54,7 +55,11 @@ class TrainingAhead:
             )
 
     async def trained(self, call: Call, batch: CallBatch) -> Ahead | None:
-        """Return the training for a call; None if devices train one after the other."""
+        """Return the training for a call; None if devices train one after the other.
+
+        Raises:
+            TrainingError: training raised an error.
+        """
         client = call.key.client
         if batch.work.training.together == 1:
             return None
@@ -70,17 +75,18 @@ class TrainingAhead:
         jobs = [self._devices[call.key.client].job(call, step) for call, step in next_calls]
         jobs = jobs[: most_together(settings, jobs, width)]
         began = self._clock.monotonic()
-        results = await self._runner.run(
-            train_together,
-            self._task,
-            self._module,
-            decode_vector(batch.model, batch.work.entries),
-            jobs,
-            settings,
-            width=width,
-            seed=batch.work.seed,
-            round=self._accepted[0][0].key.round,
-        )
+        with training_errors(*(job.client for job in jobs)):
+            results = await self._runner.run(
+                train_together,
+                self._task,
+                self._module,
+                decode_vector(batch.model, batch.work.entries),
+                jobs,
+                settings,
+                width=width,
+                seed=batch.work.seed,
+                round=self._accepted[0][0].key.round,
+            )
         seconds = (self._clock.monotonic() - began) / len(jobs)
         for job, trained in zip(jobs, results, strict=True):
             self._trained[job.client] = Ahead(trained, seconds)

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from muster.client.call_batch import CallBatch
 from muster.client.device_policy import AlwaysAccept, Choice, DevicePolicy
 from muster.client.learner import Learner
+from muster.client.rational import ModelJudgement
+from muster.client.trainer import TrainingError
 from muster.client.training_runner import TrainingRunner
 from muster.common.clock import Clock
 from muster.common.exchange import Call, Decision
@@ -87,7 +89,18 @@ class Willingness:
             return choice
         if (known := device.judgement_of(call)) is not None:
             return choice._replace(judgement=known)
-        began = self._clock.monotonic()
+        try:
+            return await self._trained_once(call, choice, judgement, batch)
+        except TrainingError as error:
+            if choice.decision is not Decision.DECLINE:
+                return choice.failed(error)
+            device.give_up(call, choice.before, choice.life, judgement)
+            return choice
+
+    async def _trained_once(
+        self, call: Call, choice: Choice, judgement: ModelJudgement, batch: CallBatch
+    ) -> Choice:
+        device, began = self._devices[call.key.client], self._clock.monotonic()
         if choice.lost:
             device.give_up(call, choice.before, choice.life, judgement)
         elif judgement.accepts:

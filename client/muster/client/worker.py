@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from torch import nn
@@ -15,6 +16,7 @@ from muster.client.memory import StoredUpdate
 from muster.client.partial_sums import HeldUpdates
 from muster.client.session import SessionEvent
 from muster.client.slots import Slots
+from muster.client.trainer import TrainingError
 from muster.client.training_ahead import TrainingAhead
 from muster.client.training_runner import TrainingRunner
 from muster.client.willingness import Willingness
@@ -141,7 +143,10 @@ class Worker:
         self, call: Call, choice: Choice, batch: CallBatch
     ) -> tuple[Answer, Body] | None:
         """The answer to a call and the body of its update; None if the device sends no answer."""
-        stored = await self._update_for(call, choice, batch)
+        try:
+            stored = await self._update_for(call, choice, batch)
+        except TrainingError as error:
+            return self._answer(call, choice.failed(error), batch), b""
         if stored is not None:
             return self._sent(self._answer(call, choice, batch), stored, batch)
         if choice.decision is Decision.ACCEPT:
@@ -163,7 +168,13 @@ class Worker:
         ]
         await batch.attendance.answer([(answer, b"") for answer in at_once])
         for call, choice in zip(batch.calls, choices, strict=True):
-            if stored := await self._update_for(call, choice, batch):
+            try:
+                stored = await self._update_for(call, choice, batch)
+            except TrainingError as error:
+                gives_up = self._answer(call, choice.failed(error), batch)
+                await batch.attendance.answer([(gives_up, b"")])
+                continue
+            if stored:
                 async with self._runner.hold_slot(call) as waited_s:
                     update = stored.update._replace(slot_wait_s=waited_s)
                     damaged = self._damaged(call, choice, stored.body)
@@ -216,8 +227,9 @@ class Worker:
         choices = self._choose(batch)
         self._ahead.begin(batch, choices)
         for call, choice in zip(batch.calls, choices, strict=True):
-            if await self._update_for(call, choice, batch) is not None:
-                self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
+            with suppress(TrainingError):  # the update is then missing in the sum
+                if await self._update_for(call, choice, batch) is not None:
+                    self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
 
     def _answer(self, call: Call, choice: Choice, batch: CallBatch) -> Answer:
         device = self._devices[call.key.client]
@@ -235,6 +247,7 @@ class Worker:
             choice.away,
             None if choice.judgement is None else choice.judgement.valuation,
             foreseen=choice.foreseen,
+            detail=choice.failure,
         )
 
     def _fails_silently(self, choice: Choice) -> bool:
@@ -247,6 +260,9 @@ class Worker:
 
         None if there will be no update: the device declines or gives up, or the server no longer
         has the base version.
+
+        Raises:
+            TrainingError: training raised an error, and the device has given up.
         """
         device = self._devices[call.key.client]
         if choice.decision is Decision.DECLINE:
@@ -273,8 +289,13 @@ class Worker:
         began = self._clock.monotonic()
         state = choice.before, choice.life
         order = (call, batch.model, batch.work, *state, download, choice.step, choice.slowdown)
-        ahead = await self._ahead.trained(call, batch)
-        stored = await self._runner.run(device.train, *order, choice.judgement, ahead)
+        try:
+            ahead = await self._ahead.trained(call, batch)
+            stored = await self._runner.run(device.train, *order, choice.judgement, ahead)
+        except TrainingError:
+            device.give_up(call, choice.before, choice.life, choice.judgement)
+            device.session.happen(SessionEvent.GAVE_UP)
+            raise
         if not self._lockstep:
             await self._runner.sleep_until_trained(device, choice, batch, began)
         device.session.happen(SessionEvent.TRAINED)

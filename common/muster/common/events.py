@@ -201,6 +201,19 @@ class Waiting(Event):
 
 
 @dataclass(frozen=True)
+class TrainingFailed(Event):
+    """The training of a client raised an error, so it gave up. Its log has the traceback.
+
+    Attributes:
+        error: the kind of the error and its text, at most 500 characters.
+    """
+
+    round: int
+    client: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Warned(Event):
     """An aggregator gave a warning. Each server process writes the same warning once.
 

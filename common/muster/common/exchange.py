@@ -42,6 +42,7 @@ class Reason(StrEnum):
     INTERRUPTED = "interrupted"
     SLOT_TAKEN = "slot taken"
     NO_GAIN = "no gain"
+    TRAINING_FAILED = "training failed"
 
     PROTOCOL_VERSION = "protocol version"
     UNKNOWN_CLIENT = "unknown client"
@@ -280,6 +281,7 @@ class Answer(NamedTuple):
             X.
         valuation: how a rational device valued the model; None for all others.
         fault: what is wrong with the valuation that was sent, which is then None; empty: nothing.
+        detail: the error for which the device gives up; empty without one.
     """
 
     key: Key
@@ -293,6 +295,7 @@ class Answer(NamedTuple):
     valuation: Valuation | None = None
     fault: str = ""
     foreseen: Sequence[Observation] = ()
+    detail: str = ""
 
 
 class Receipt(NamedTuple):

@@ -80,6 +80,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """A device declines because other devices of its group got the channel slots."""
     REASON_NO_GAIN: _Reason.ValueType  # 11
     """A rational device declines because the model does not serve it, by its own rule."""
+    REASON_TRAINING_FAILED: _Reason.ValueType  # 12
+    """A device gives up because its training raised an error, which `Answer.detail` names."""
     REASON_PROTOCOL_VERSION: _Reason.ValueType  # 20
     """The server refuses an enrollment or an update."""
     REASON_UNKNOWN_CLIENT: _Reason.ValueType  # 21
@@ -139,6 +141,8 @@ REASON_SLOT_TAKEN: Reason.ValueType  # 10
 """A device declines because other devices of its group got the channel slots."""
 REASON_NO_GAIN: Reason.ValueType  # 11
 """A rational device declines because the model does not serve it, by its own rule."""
+REASON_TRAINING_FAILED: Reason.ValueType  # 12
+"""A device gives up because its training raised an error, which `Answer.detail` names."""
 REASON_PROTOCOL_VERSION: Reason.ValueType  # 20
 """The server refuses an enrollment or an update."""
 REASON_UNKNOWN_CLIENT: Reason.ValueType  # 21
@@ -847,6 +851,7 @@ class Answer(_message.Message):
     AWAY_STEPS_FIELD_NUMBER: _builtins.int
     FORESEEN_FIELD_NUMBER: _builtins.int
     VALUATION_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -858,6 +863,10 @@ class Answer(_message.Message):
     away_steps: _builtins.int
     """In lockstep and for a device that is offline: number of steps after this one at which it would
     give the same answer and need not be called. Other answers are never announced in advance.
+    """
+    detail: _builtins.str
+    """The error for which a device gives up, for people; empty otherwise. The server cuts it at 500
+    characters.
     """
     @_builtins.property
     def update(self) -> Global___Update:
@@ -894,10 +903,11 @@ class Answer(_message.Message):
         away_steps: _builtins.int = ...,
         foreseen: _abc.Iterable[Global___Foreseen] | None = ...,
         valuation: Global___Valuation | None = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "update", b"update", "valuation", b"valuation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_steps", b"away_steps", "client", b"client", "decision", b"decision", "foreseen", b"foreseen", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "valuation", b"valuation", "x", b"x"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_steps", b"away_steps", "client", b"client", "decision", b"decision", "detail", b"detail", "foreseen", b"foreseen", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "valuation", b"valuation", "x", b"x"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

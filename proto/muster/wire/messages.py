@@ -67,6 +67,9 @@ LARGEST = 1 << 40
 """The largest length in bytes and the largest number of examples. The sum of eight million of them
 is below 2⁶³, where SQLite's integers end."""
 
+DETAIL = 500
+"""Most characters of the error for which a device gives up."""
+
 _LONGEST_S = 1e12
 """The largest number of seconds: 30,000 years. UNIX times are below it, and sums stay finite."""
 
@@ -330,6 +333,7 @@ def _fill_answer(out: pb.Answer, answer: Answer) -> None:
     if answer.x:
         out.x.extend(answer.x)
     out.away_steps = answer.away_steps
+    out.detail = answer.detail[:DETAIL]
     for later in answer.foreseen:
         state = _encode_state(later.state) if later.state else None
         out.foreseen.add(state=state, x=later.x)
@@ -381,6 +385,7 @@ def _decode_answer(answer: pb.Answer) -> Answer:
         valuation,
         fault,
         _decode_foreseen(answer) if answer.foreseen else (),
+        answer.detail[:DETAIL],
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from muster.common.clock import Clock
 from muster.common.concurrency import run_beside
-from muster.common.errors import Diverged
+from muster.common.errors import Diverged, RunFailed
 from muster.common.events import Attended, Enrolled, Revoked, RoundOpened, ServerStarted, Tell
 from muster.common.exchange import Answer, Body, Commit, Outcome
 from muster.common.masks import Mask, trained_coordinates
@@ -265,6 +265,12 @@ class Coordinator:
         if round.phase is RoundPhase.COLLECTING:  # the run is to stop
             round.happen(RoundEvent.ABANDONED)
             return
+        if not self.versions.number and (failed := round.training_failed()) is not None:
+            raise RunFailed(
+                f"round {number}: training failed on all {len(round.cohort)} devices that were "
+                f"called, and no version has been made yet. {failed.key.client}: {failed.detail}. "
+                f"See the logs of the devices, mend the code or the data, and start again"
+            )
         try:
             self._closed = await self._commit.close(round, opened_at, began)
         except RunStops:

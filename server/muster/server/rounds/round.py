@@ -149,6 +149,13 @@ class Round:
             return False
         return member.answer.key == answer.key and member.answer.decision is answer.decision
 
+    def training_failed(self) -> Answer | None:
+        """The first answer of the cohort, if training has failed on all of its devices."""
+        answers = [member.answer for member in self.cohort.values()]
+        if any(a is None or a.reason is not Reason.TRAINING_FAILED for a in answers):
+            return None
+        return answers[0] if answers else None
+
     def answer(self, answer: Answer) -> Reason | None:
         """Record a device's answer; return why it does not belong to this round, or None.
 

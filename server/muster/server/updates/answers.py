@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from muster.common.clock import Clock
-from muster.common.events import Answered, Declined, Tell
+from muster.common.events import Answered, Declined, Tell, TrainingFailed
 from muster.common.exchange import Answer, Decision, Observation, Reason
 from muster.server.account.pending_rows import PendingRows
 from muster.server.fleet import ConnectedPack, Fleet
@@ -79,6 +79,8 @@ class Answers:
             self._declined.append(answer.reason.value if answer.reason else "")
         elif answer.update is None:  # else the event about the update is enough
             self._tell(Answered(round.number, client, answer.decision, answer.reason))
+            if answer.reason is Reason.TRAINING_FAILED:
+                self._tell(TrainingFailed(round.number, client, answer.detail))
         # If a device comes back and accepts again, that is no progress.
         return first or answer.decision is not Decision.ACCEPT
 

@@ -4,7 +4,7 @@ import { $, el, fill, say } from "./dom.js";
 import { clockTime } from "./format.js";
 
 const MOST_ROWS = 150;
-const PROBLEMS = new Set(["died", "refused", "disk_ran_full", "warned", "revoked"]);
+const PROBLEMS = new Set(["died", "refused", "disk_ran_full", "warned", "revoked", "training_failed"]);
 let kinds = "";
 
 export function startJournal(draw) {
