@@ -135,7 +135,7 @@ audit-packages: sbom  ## ask an advisory service for vulnerabilities of these co
 beside: install  ## ask the package index for versions with which muster, flwr, ray, tensorboard and mlflow fit together (deploy/beside.txt)
 	$(BIN)/python deploy/beside.py
 
-wheel: install  ## build dist/muster-VERSION-py3-none-any.whl, with the examples, without a network
+wheel: install  ## build dist/muster_fl-VERSION-py3-none-any.whl, with the examples, without a network
 	$(BIN)/python -m hatchling build --target wheel
 
 wheels: deploy/wheels/.made-$(WHEELS_PYTHON)  ## fill deploy/wheels, for images built without an index (PIP_FLAGS=--no-index)

@@ -5,7 +5,7 @@ python benchmarks/cluster.py                    # examples/digits.toml, 1, 2 and
 python benchmarks/cluster.py SCENARIO --nodes 2 --set server.rounds=100
 
 The nodes are raylets on this machine, so what is found is the cost of the backend, and not what
-more machines are worth. It needs muster[ray].
+more machines are worth. It needs the extra `ray`.
 """
 
 import argparse

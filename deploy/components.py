@@ -23,6 +23,8 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from muster.common.installation import NAME
+
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = ROOT / "deploy/components"
 IMAGES = ("muster-server", "muster-client")
@@ -89,8 +91,8 @@ def _python(version: str) -> Component:
 def _python_package(package: dict[str, Any]) -> Component:
     name, version = package["name"], package["version"]
     licenses = [LicenseFactory().make_from_string(package["license"])] if package["license"] else []
-    # muster comes from here, and not from the index.
-    url = PackageURL("pypi", name=name, version=version) if name != "muster" else None
+    # It comes from here, and not from the index.
+    url = PackageURL("pypi", name=name, version=version) if name != NAME else None
     return Component(
         name=name, version=version, licenses=licenses, purl=url, bom_ref=f"{name}=={version}"
     )

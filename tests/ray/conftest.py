@@ -1,5 +1,5 @@
 """Tests with real Ray clusters of several nodes on this machine: `make test-ray`. They are skipped
-if Ray is not installed (`pip install 'muster[ray]'`) or not asked for."""
+if Ray is not installed (the extra `ray`) or not asked for."""
 
 import os
 from collections.abc import Iterator

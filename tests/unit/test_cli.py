@@ -15,6 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.common.installation import install_command
 from muster.emulator.cli.commands import main
 from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.launch import COMPOSE
@@ -595,7 +596,7 @@ def test_a_live_page_names_the_extra_that_it_needs(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for command in (("run", "plain.toml", "--live"), ("live", ".")):
-        assert_refused(muster(*command), "starlette and uvicorn", "pip install 'muster[live]'")
+        assert_refused(muster(*command), "starlette and uvicorn", install_command("live"))
 
 
 def test_a_port_without_a_live_page_is_refused(muster: Muster) -> None:

@@ -38,7 +38,7 @@ def test_the_environment_is_listed_with_what_needs_what(tmp_path: Path) -> None:
     components = {component.name: component for component in found.components}
     assert components["grpcio"].version == version("grpcio")
     assert str(components["grpcio"].purl) == f"pkg:pypi/grpcio@{version('grpcio')}"
-    assert components["muster"].purl is None
+    assert components["muster-fl"].purl is None
     needs = {
         str(each.ref.value): {str(needed.ref.value) for needed in each.dependencies}
         for each in found.dependencies

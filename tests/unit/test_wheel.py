@@ -1,4 +1,4 @@
-"""The wheel: what `pip install muster` brings."""
+"""The wheel: what installing it brings."""
 
 import email
 import subprocess
@@ -44,11 +44,12 @@ def test_it_has_the_examples(wheel: ZipFile) -> None:
 
 def test_it_has_nothing_else(wheel: ZipFile) -> None:
     tops = {name.partition("/")[0] for name in wheel.namelist()}
-    assert tops == {"muster", "muster-0.1.0.dist-info"}
+    assert tops == {"muster", "muster_fl-0.1.0.dist-info"}
 
 
 def test_its_metadata_has_what_an_index_shows(wheel: ZipFile) -> None:
-    about = email.message_from_bytes(wheel.read("muster-0.1.0.dist-info/METADATA"))
+    about = email.message_from_bytes(wheel.read("muster_fl-0.1.0.dist-info/METADATA"))
+    assert about["Name"] == "muster-fl"
     assert about["Requires-Python"] == ">=3.11"
     assert about["Description-Content-Type"] == "text/markdown"
     assert "federated learning" in about["Keywords"]

@@ -1,7 +1,7 @@
 """A pytest kit for people who develop an aggregator (docs/testing.md).
 
 It may import all of muster. What it offers is imported when it is asked for, because pytest loads
-the plug-in of this package in every session. It needs the extra `muster[testing]`.
+the plug-in of this package in every session. It needs the extra `testing`.
 """
 
 from importlib import import_module

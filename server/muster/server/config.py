@@ -103,7 +103,7 @@ class ServerSettings(Section):
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """TCP port on 127.0.0.1 or, on a cluster, on the address of the command's machine, at which
     Prometheus can read metrics of the server ([metrics.md](metrics.md)). It needs
-    `pip install 'muster[metrics]'`. Absent: no metrics."""
+    the extra `metrics` ([installing](../README.md#installing)). Absent: no metrics."""
 
     information: Literal["full", "limited"] = "full"
     """The server's knowledge of the population. With "full" it knows the covariates Z and the

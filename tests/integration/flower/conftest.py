@@ -1,4 +1,4 @@
-"""Small Flower apps. Their tests need `pip install 'muster[flower]'`."""
+"""Small Flower apps. Their tests need the extra `flower`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _filled(template: str, **parts: str) -> str:
 @pytest.fixture
 def make_app(tmp_path: Path) -> Iterator[MakeApp]:
     """Make and open an app of four nodes: bodies of its functions, whole modules, or settings."""
-    pytest.importorskip("flwr", reason="needs Flower: pip install 'muster[flower]'")
+    pytest.importorskip("flwr", reason="needs the extra flower")
     import torch
 
     numbers = itertools.count()

@@ -14,5 +14,5 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in USES_RAY:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'muster\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '.*\[ray\]'"):
         kind_of("ray")

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.common.installation import install_command
 from muster.emulator.cli.commands import main
 from muster.emulator.results.account import TABLES, Account
 from muster.emulator.results.export import EXPORTERS, mlflow_store
@@ -152,7 +153,7 @@ def test_a_missing_library_is_refused_with_the_extra_that_installs_it(
     refused = export(two_rounds.path, "--to", to)
     assert refused.exit_code == 2
     assert f"--to {to} needs {package}, which is not installed" in refused.output
-    assert f"pip install 'muster[{to}]'" in refused.output
+    assert install_command(to) in refused.output
     assert not Path("exports").exists()
 
 

@@ -125,7 +125,7 @@ def test_a_run_without_the_library_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=re.escape("pip install 'muster[metrics]'")):
+    with pytest.raises(ConfigError, match=re.escape("install -e '.[metrics]'")):
         doctor.require_metrics(scenario(metrics_port=9464))
     doctor.require_metrics(scenario())
     with socket.socket() as free:

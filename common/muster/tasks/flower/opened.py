@@ -27,8 +27,8 @@ class Flower(FlowerSettings):
     """A Flower app: its `ClientApp` trains on the devices, unchanged.
 
     See [flower.md](flower.md). Each device is a node of the app, and its index in the population is
-    its `partition-id`. The app brings its data, model, loss and optimizer. Needs `pip install
-    muster[flower]`.
+    its `partition-id`. The app brings its data, model, loss and optimizer. It needs
+    the extra `flower` ([installing](../README.md#installing)).
     """
 
     def open(self, population: int, seed: int) -> OpenFlower:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from muster.common.bounds import DeviceCount, ExampleCount
 from muster.common.errors import ConfigError
+from muster.common.installation import install_command
 from muster.tasks.flower.project import ConfigValue, read_project
 from muster.tasks.task import Task
 
@@ -62,7 +63,7 @@ class FlowerSettings(Task):
     def check(self) -> None:
         if importlib.util.find_spec("flwr") is None:
             raise ConfigError(
-                "task: a Flower app needs Flower, which is not installed; pip install "
-                "'muster[flower]'"
+                "task: a Flower app needs Flower, which is not installed; "
+                f"{install_command('flower')}"
             )
         read_project(self.app, self.run_config)

@@ -7,6 +7,7 @@ a flag or a folder is wrong, in which case nothing was started or is left.
 
 import click
 
+from muster.common.installation import VERSION
 from muster.emulator.cli.auditing import audit
 from muster.emulator.cli.certificates import certs
 from muster.emulator.cli.experiments import compare, plan, study
@@ -23,7 +24,7 @@ from muster.emulator.cli.traces import trace
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="muster")
+@click.version_option(VERSION, prog_name="muster")
 def main() -> None:
     """A federated-learning fleet, emulated over real networking."""
 

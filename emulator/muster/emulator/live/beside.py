@@ -10,6 +10,7 @@ from pydantic import Field
 
 from muster.common.config import Section
 from muster.common.errors import ConfigError
+from muster.common.installation import install_command
 from muster.common.processes import child_command, child_environment
 from muster.emulator.live.page_address import PageAddress, open_port
 
@@ -39,7 +40,7 @@ def require_extra() -> None:
     if missing:
         raise ConfigError(
             f"the live page needs {' and '.join(missing)}; install muster with its extra `live`: "
-            f"pip install 'muster[live]'"
+            f"{install_command('live')}"
         )
 
 

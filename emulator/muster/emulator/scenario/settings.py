@@ -1,6 +1,5 @@
 """Every setting of a scenario, as the tables of a TOML file have them."""
 
-from importlib.metadata import version
 from typing import Annotated, Literal
 
 import tomli_w
@@ -14,6 +13,7 @@ from muster.client.device import DeviceSettings
 from muster.client.participation import ParticipationSettings
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
+from muster.common.installation import VERSION
 from muster.common.masks import AnyMasking
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
@@ -166,10 +166,10 @@ class Launch(Section):
     certificates of the run; relative to the scenario file. By default every start of a run makes an
     authority of its own, whose key is never written anywhere."""
 
-    server_image: str = Field(default_factory=lambda: f"muster-server:{version('muster')}")
+    server_image: str = f"muster-server:{VERSION}"
     """With the docker backend, image of the server and of gateways."""
 
-    client_image: str = Field(default_factory=lambda: f"muster-client:{version('muster')}")
+    client_image: str = f"muster-client:{VERSION}"
     """With the docker backend, image of the devices and of the evaluation. You may use an image
     derived from ours that adds packages of your own."""
 

@@ -5,12 +5,12 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 
 import orjson
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.common.installation import VERSION
 from muster.emulator.experiments.comparison.variants import folder_names
 from muster.emulator.results.tabular import Table
 from muster.emulator.scenario.scenario import Scenario
@@ -61,7 +61,7 @@ class StudyPlan:
         """
         values = {
             "study": self.kind,
-            "muster": version("muster"),
+            "muster": VERSION,
             "options": asdict(self.options),
             "runs": [
                 {

@@ -3,6 +3,7 @@
 import importlib.util
 
 from muster.common.errors import ConfigError
+from muster.common.installation import install_command
 
 
 def require_library() -> None:
@@ -14,5 +15,5 @@ def require_library() -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise ConfigError(
             "server.metrics_port: metrics need the package prometheus-client, which is not "
-            "installed; pip install 'muster[metrics]', or leave the key out"
+            f"installed; {install_command('metrics')}, or leave the key out"
         )

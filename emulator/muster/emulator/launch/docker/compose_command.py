@@ -3,13 +3,13 @@
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
 import docker
 import docker.errors
 
 from muster.common.errors import ConfigError
+from muster.common.installation import VERSION
 from muster.emulator.launch.docker.daemon import (
     connected,
 )
@@ -43,7 +43,7 @@ def make_images(scenario: Scenario, say: Say) -> None:
     }
     with connected() as client:
         for target, image in wanted.items():
-            if image != f"muster-{target}:{version('muster')}" or not script.is_file():
+            if image != f"muster-{target}:{VERSION}" or not script.is_file():
                 continue
             try:
                 client.images.get(image)

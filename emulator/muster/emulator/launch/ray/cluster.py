@@ -5,11 +5,11 @@ import logging
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from muster.common.environment import settle_environment
 from muster.common.errors import ConfigError, LaunchFailed
+from muster.common.installation import VERSION, install_command
 from muster.common.processes import OWN_CODE
 from muster.emulator.launch.ray.node_link import NodeLost, Pipe
 from muster.emulator.launch.ray.node_program import NodeProcess
@@ -24,8 +24,8 @@ try:
     from muster.emulator.launch.ray.node_actor import NodeActor, gpu_names
 except ImportError:
     raise ConfigError(
-        "the ray backend needs Ray, which is not installed; expected the extra: "
-        "pip install 'muster[ray]'"
+        f"the ray backend needs Ray, which is not installed; expected the extra: "
+        f"{install_command('ray')}"
     ) from None
 
 _NODE_ID = "ray.io/node-id"
@@ -209,7 +209,7 @@ def _require_alike(node: Node, facts: Mapping[str, str | bool], shared: str) -> 
     Raises:
         ConfigError: it has not.
     """
-    expected = {"Python": platform.python_version(), "muster": version("muster")}
+    expected = {"Python": platform.python_version(), "muster": VERSION}
     for name, here in expected.items():
         if facts[name] != here:
             raise ConfigError(

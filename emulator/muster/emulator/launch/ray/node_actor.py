@@ -14,12 +14,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
 import ray
 import ray.util
 
+from muster.common.installation import VERSION
 from muster.common.processes import child_command, child_environment
 
 
@@ -44,7 +44,7 @@ class NodeActor:
         return {
             "address": ray.util.get_node_ip_address(),
             "Python": platform.python_version(),
-            "muster": version("muster"),
+            "muster": VERSION,
             "sees": await asyncio.to_thread(Path(shared).is_file),
         }
 

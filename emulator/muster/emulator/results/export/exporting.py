@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from muster.common.errors import ConfigError
+from muster.common.installation import install_command
 from muster.emulator.results.account import Account
 from muster.emulator.results.export.event_files import write_event_files
 from muster.emulator.results.export.mlflow_store import write_mlflow
@@ -55,8 +56,7 @@ def export(folder: Path, to: str, out: Path | None = None) -> Path:
     exporter, run = EXPORTERS[to], run_folder(folder)
     if exporter.package and find_spec(exporter.package) is None:
         raise ConfigError(
-            f"--to {to} needs {exporter.package}, which is not installed; "
-            f"pip install 'muster[{to}]'"
+            f"--to {to} needs {exporter.package}, which is not installed; {install_command(to)}"
         )
     if out is None:
         out = Path("exports", to) if exporter.shares_folder else Path("exports", to, run.name)
