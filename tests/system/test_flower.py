@@ -16,7 +16,7 @@ from muster.emulator import Run, resume, run
 from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.scenario.reading import read_scenario
 
-pytest.importorskip("flwr", reason="needs the extra flower")
+pytest.importorskip("flwr", reason="needs Flower, the extra flower")
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 EXAMPLE = Path(__file__).parents[2] / "examples/flower/digits.toml"

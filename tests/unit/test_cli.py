@@ -477,6 +477,7 @@ def test_a_run_that_has_ended_says_so_and_how_its_containers_go(
 # --- help ----------------------------------------------------------------------------------------
 
 HELP = {
+    "flower": ("Run the Flower app", "--devices", "--scenario", "--local", "--no-run", "--out"),
     "plan": ("without running it", "--out", "--set", "--data", "--json"),
     "verify": (
         "Measure SCENARIO's links",

@@ -144,9 +144,10 @@ def test_no_process_is_started_with_the_environment_as_it_is() -> None:
         for call in calls:
             whole = ast.unparse(call)
             starts = re.match(r"(subprocess\.Popen|asyncio\.create_subprocess_exec)\(", whole)
-            if starts and ("child_command" in whole or "command," in whole):
-                inherits = "child_environment(" in whole or "COMPOSE_HTTP_TIMEOUT" in whole
-                assert inherits, f"{path}:{call.lineno}: expected env=child_environment()"
+            if starts and "die_with_parent" not in whole:  # which is how Docker's command dies
+                assert "child_environment(" in whole or "settled(" in whole, (
+                    f"{path}:{call.lineno}: expected env=child_environment()"
+                )
 
 
 def test_your_value_wins_over_a_default_and_loses_to_what_is_fixed() -> None:

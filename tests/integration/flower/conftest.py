@@ -77,7 +77,7 @@ PROJECT = """
 """
 
 
-def _filled(template: str, **parts: str) -> str:
+def filled(template: str, **parts: str) -> str:
     """A template with bodies of functions, at whatever depth they are written."""
     text = textwrap.dedent(template)
     for name, part in parts.items():
@@ -89,7 +89,7 @@ def _filled(template: str, **parts: str) -> str:
 @pytest.fixture
 def make_app(tmp_path: Path) -> Iterator[MakeApp]:
     """Make and open an app of four nodes: bodies of its functions, whole modules, or settings."""
-    pytest.importorskip("flwr", reason="needs the extra flower")
+    pytest.importorskip("flwr", reason="needs Flower, the extra flower")
     import torch
 
     numbers = itertools.count()
@@ -112,8 +112,8 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
         package.mkdir(parents=True)
         project = textwrap.dedent(PROJECT).format(name=name)
         (package.parent / "pyproject.toml").write_text(project)
-        (package / "client.py").write_text(_filled(client, train=train, evaluate=evaluate))
-        (package / "server.py").write_text(_filled(server, main=main))
+        (package / "client.py").write_text(filled(client, train=train, evaluate=evaluate))
+        (package / "server.py").write_text(filled(server, main=main))
         values = {"name": "flower", "app": str(package.parent), "examples": 100, **settings}
         task = validate(Flower, values, "test")
         task.check()

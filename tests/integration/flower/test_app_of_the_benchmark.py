@@ -27,7 +27,7 @@ EXAMPLES = 20
 def task(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OpenFlower]:
-    pytest.importorskip("flwr", reason="needs the extra flower")
+    pytest.importorskip("flwr", reason="needs Flower, the extra flower")
     import torch
 
     draws = np.random.default_rng(1)

@@ -100,6 +100,14 @@ class LoadedApp:
         update = self._update(index, reply, state)
         return replace(update, report=self._report(told, index, reply)) if instruction else update
 
+    def count_examples(self) -> list[int]:
+        """See `OpenFlower.count_examples`."""
+        initial = self._format.initial
+        return [
+            self.train(index, str(index), initial, self._seed, 1, b"", b"").examples
+            for index in range(self._population)
+        ]
+
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """See `HostedTask.metrics`."""
         if self._evaluate is None:

@@ -79,6 +79,10 @@ class OpenFlower(HostedTask):
     ) -> HostedUpdate:
         return self._app.train(index, client, received, seed, round, kept, instruction)
 
+    def count_examples(self) -> list[int]:
+        """Let every device train once, on the initial model, and return what it states."""
+        return self._app.count_examples()
+
     def run_strategy(self, rounds: StrategyRounds, devices: Sequence[int]) -> Vector | None:
         from muster.tasks.flower.strategy import run_server_app
 

@@ -21,9 +21,11 @@ import json
 import logging
 import os
 import select
+import shutil
 import signal
 import struct
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
@@ -136,12 +138,14 @@ def rehearse(
     server = load_server_app(project)
     sys.stdout.flush()
     reading, writing = os.pipe()
+    scratch = tempfile.mkdtemp(prefix="muster-rehearsal-")  # for files that the app writes
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         try:
             die_with_parent(parent)
             os.close(reading)
+            os.chdir(scratch)
             _Stage(project, server, client, population, seed, inspect, writing).play()
         finally:
             os._exit(1)  # it must not go on as the process from which it was forked
@@ -151,6 +155,7 @@ def rehearse(
     if said is None:
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    shutil.rmtree(scratch, ignore_errors=True)
     if said is None:
         raise ConfigError(
             f"task.app: {project.server_app} of {project.folder} has not sent the messages of its "

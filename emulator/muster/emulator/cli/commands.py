@@ -13,6 +13,7 @@ from muster.emulator.cli.certificates import certs
 from muster.emulator.cli.experiments import compare, plan, study
 from muster.emulator.cli.exporting import export
 from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpause
+from muster.emulator.cli.flower import flower
 from muster.emulator.cli.following import report, revoke, status, stop, watch
 from muster.emulator.cli.listing import list_names
 from muster.emulator.cli.live import live
@@ -35,6 +36,7 @@ for command in (
     verify,
     compare,
     study,
+    flower,
     up,
     down,
     status,

@@ -71,7 +71,13 @@ def kind_of(name: BackendName) -> BackendKind:
 
 
 def _processes(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> Backend:
-    return Processes(folder, clock, died, spawn=scenario.launch.start == "spawn")
+    return Processes(
+        folder,
+        clock,
+        died,
+        spawn=scenario.launch.start == "spawn",
+        writes_files=scenario.task.hosted,
+    )
 
 
 def _require_processes(scenario: Scenario) -> None:

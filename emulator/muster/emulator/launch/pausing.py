@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from muster.common.clock import Clock
+from muster.common.environment import settled
 from muster.common.errors import LaunchFailed
 from muster.emulator.launch.limits import LEASE_S, Limited
 
@@ -64,6 +66,7 @@ class Pauses:
                     "muster.emulator.launch.pause_watchdog",
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
+                    env=settled(os.environ),
                     start_new_session=True,
                 )
                 self._keeping = asyncio.create_task(self._keep())

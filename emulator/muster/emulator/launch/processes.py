@@ -30,6 +30,9 @@ from muster.server.config import ServerProcess
 
 NURSERY = "nursery"
 
+FILES = "files"
+"""The folder in the run folder with what the code of an app writes."""
+
 _POLL_S = 0.01
 _LINE_BYTES = 1 << 30
 """Most bytes of a message of the nursery, which may state the examples of 100,000 devices."""
@@ -41,6 +44,8 @@ class Processes:
     Args:
         spawn: whether to start every pack in a process that shares nothing with the nursery.
         nursery: the name of the nursery, and of its log.
+        writes_files: whether code of the user may write files, which then land in `files` of the
+            run folder, the current directory of all programs.
     """
 
     isolates = False
@@ -54,11 +59,13 @@ class Processes:
         died: Died,
         spawn: bool = False,
         nursery: str = NURSERY,
+        writes_files: bool = False,
     ) -> None:
         self.folders = DeviceFolders(str(folder / "devices"), str(folder / SECRETS))
         self.pauses: ProgramPauses = Pauses(clock)
         self._spawn = spawn
         self._folder = folder
+        self._directory = folder / FILES if writes_files else None
         self._clock = clock
         self._died = died
         self._server: asyncio.subprocess.Process | None = None
@@ -304,6 +311,8 @@ class Processes:
         log = os.open(
             self._folder / "logs" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
         )
+        if self._directory is not None:
+            self._directory.mkdir(exist_ok=True)
         try:
             return await asyncio.create_subprocess_exec(
                 *child_command(*module),
@@ -313,6 +322,7 @@ class Processes:
                 # signal away from the new process.
                 start_new_session=True,
                 env=child_environment(),
+                cwd=self._directory,
                 **{"stdin": asyncio.subprocess.DEVNULL, **options},
             )
         finally:

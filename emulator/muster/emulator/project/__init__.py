@@ -1,7 +1,7 @@
 """Projects and examples, as `muster init` makes them in a folder.
 
 `template/` has the files of a project: a scenario, a rule, its tests and a README. `examples` finds
-the examples. It may import `muster.common` only.
+the examples. `flower_app` writes a scenario for a Flower app.
 """
 
 from collections.abc import Mapping

@@ -3,12 +3,14 @@
 The supervisor is a process that outlives the command (`runs.detached`).
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from muster.common.clock import Clock
+from muster.common.environment import settled
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.events import Died
 from muster.emulator.launch.docker.down import Say
@@ -96,6 +98,7 @@ def start_supervised(folder: Path, run_progress: RunProgress, say: Say, clock: C
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=settled(os.environ),
             start_new_session=True,  # it outlives this command, its terminal and Ctrl-C
         )
     try:
