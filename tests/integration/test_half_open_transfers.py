@@ -131,11 +131,11 @@ async def test_an_empty_chunk_ends_an_upload(world: MakeWorld) -> None:
     a, _ = await w.both()
     await a.called()
     call = await open_upload(a)
-    before = w.coordinator.receiver.progress_at
+    before = w.coordinator.patience.progress_at
     await call.write(pb.SubmitMessage(chunk=b""))
     assert await soon(call.code()) is grpc.StatusCode.INVALID_ARGUMENT
     assert "a chunk of 0 bytes" in await call.details()
-    assert w.coordinator.receiver.progress_at == before
+    assert w.coordinator.patience.progress_at == before
 
 
 async def test_a_download_counts_as_progress_only_where_it_is_new_to_its_session(
@@ -148,7 +148,7 @@ async def test_a_download_counts_as_progress_only_where_it_is_new_to_its_session
     for _ in range(2):
         clock.advance(1.0)
         await download(a)
-        progress.append(w.coordinator.receiver.progress_at)
+        progress.append(w.coordinator.patience.progress_at)
     assert progress == [1.0, 1.0]
 
 

@@ -173,7 +173,7 @@ async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world:
     accept = pb.Answer(client="a", round=1, attempt=1, decision=pb.DECISION_ACCEPT)
     await a.stream.write(pb.DeviceMessage(answers=[accept]))
     await w.until("answered", client="a")
-    progress_at = w.coordinator.receiver.progress_at
+    progress_at = w.coordinator.patience.progress_at
     for _ in range(3):
         await a.stream.write(pb.DeviceMessage(answers=[accept]))
     seen = pb.Observation(client="a", state=pb.DeviceState(network="wifi"))
@@ -181,7 +181,7 @@ async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world:
     clock = WallClock()
     while w.coordinator.fleet.devices["a"].seen is None:  # it has heard what came before
         await clock.sleep_until(clock.monotonic() + 0.002)
-    assert w.coordinator.receiver.progress_at == progress_at
+    assert w.coordinator.patience.progress_at == progress_at
     assert [event["event"] for event in w.events].count("answered") == 1
 
 

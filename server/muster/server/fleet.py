@@ -98,7 +98,7 @@ class ConnectedPack:
         devices: by client.
         session: the session's identifier, a secret that the devices present with their calls.
         outbox: messages to the stream; None while the devices are away.
-        heard_at: monotonic seconds when their last message or chunk came.
+        heard_at: when their last message or chunk came, in seconds of `Patience`.
         receipts: receipts that go with the next message.
         sent_commit: the newest commit that was sent over the stream; None if none was.
         fetched: the version that they fetched last, and how many bytes of it have been sent; by
@@ -261,7 +261,11 @@ class Fleet:
         return pack
 
     def attend(self, pack: ConnectedPack, now: float) -> Outbox:
-        """Open a new outbox for a pack. If the pack has a stream already, that stream ends."""
+        """Open a new outbox for a pack. If the pack has a stream already, that stream ends.
+
+        Args:
+            now: in seconds of `Patience`.
+        """
         self._close(pack)
         self.present += len(pack.devices)
         pack.outbox = asyncio.Queue()

@@ -181,6 +181,7 @@ async def _serve(
     authentication = Authentication(source, fleet, Revocations(folder / REVOKED))
     fleet.revoke(authentication.revoked_clients())
     service = FleetService(coordinator, clock, authentication)
+    looking = asyncio.create_task(coordinator.patience.watch())
     operator = OperatorService(coordinator, service, authentication, watchers, incarnation, clock)
     add_services(server, service, operator, authentication, CallLimits(clock))
     port = listen(transport, server, config)
@@ -207,7 +208,7 @@ async def _serve(
     await evaluator.close()
     if strategy is not None:
         await strategy.close()
-    for task in flushing:
+    for task in (looking, *flushing):
         task.cancel()
     coordinator.close()
     with suppress(OSError):  # a full disk; `finish` has reported it

@@ -7,8 +7,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,9 +17,9 @@ from muster.common.full_disk import is_full
 from muster.common.testing import ManualClock
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction, StoredVector
+from muster.server.rounds.patience import Patience
 from muster.server.rounds.room_on_disk import LOOK_S, RoomOnDisk
 from muster.server.rounds.signals import RunSignals
-from muster.server.updates.receiver import UpdateReceiver
 
 
 def refusal(number: int = errno.ENOSPC) -> OSError:
@@ -33,14 +32,14 @@ class Bench:
     def __init__(self, sign: Path, patience_s: float) -> None:
         self.clock, self.told = ManualClock(), list[Event]()
         self.signals = RunSignals(self.clock)
-        self.receiver = SimpleNamespace(progress_at=0.0)
+        self.patience = Patience(self.clock, tick_s=1.0)
         self.error: Exception | None = refusal()
         self.writes = 0
         self.room = RoomOnDisk(
             patience_s,
             self.clock,
             self.told.append,
-            cast(UpdateReceiver, self.receiver),
+            self.patience,
             self.signals,
             sign,
         )
@@ -79,10 +78,12 @@ async def test_a_write_is_repeated_until_there_is_room_and_the_wait_is_no_stall(
     writing = bench.begin()
     for _ in range(4):
         await bench.look()
-    assert (bench.writes, bench.receiver.progress_at) == (5, bench.clock.monotonic())
+    assert (bench.writes, bench.patience.monotonic()) == (5, 0.0)
     bench.error = None
     await bench.look()
     assert await writing == "written"
+    bench.clock.advance(1.0)
+    assert bench.patience.monotonic() == 1.0
     full, again = bench.told
     assert full == DiskRanFull("round 3", "the operating system refused: No space left on device")
     assert again == DiskHasRoom("round 3", 5 * LOOK_S)

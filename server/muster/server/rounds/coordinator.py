@@ -30,6 +30,7 @@ from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
 from muster.server.rounds.open_assignments import restore
+from muster.server.rounds.patience import Patience
 from muster.server.rounds.phases import RoundEvent, RoundPhase
 from muster.server.rounds.preparation import (
     calls_ahead,
@@ -72,6 +73,7 @@ class Coordinator:
         evaluations: the schedule of the evaluations of versions; set by `load`.
         room: waits for room on the disk.
         sums: receives the sums of updates that processes hold.
+        patience: the clock by which devices are silent for too long.
 
     Args:
         strategy: decides what the rounds do, in place of the scenario; None: none does.
@@ -106,6 +108,8 @@ class Coordinator:
         self._closed: ClosedRound | None = None
         self._rules = rules_of(config)
         self._signals = RunSignals(clock)
+        shortest_s = min(settings.heartbeat_s, settings.stall_s, settings.transfer_idle_s)
+        self.patience = patience = Patience(clock, shortest_s / 4)
         self._worker = worker = WorkerThread(inline)
         self._time = ScenarioTime(lockstep, config.round_s, config.scale, clock)
         self.versions = ModelVersions(
@@ -119,21 +123,23 @@ class Coordinator:
         )
         files = UploadFiles(run_folder / "models")
         self.receiver = UpdateReceiver(
-            config, formats, fleet, worker.executor, files, clock, tell, self._signals.notify,
+            config, formats, fleet, worker.executor, files, patience, clock, tell,
+            self._signals.notify,
         )  # fmt: skip
         self.room = RoomOnDisk(
-            settings.stall_s, clock, tell, self.receiver, self._signals, run_folder / NO_ROOM
+            settings.stall_s, clock, tell, patience, self._signals, run_folder / NO_ROOM
         )
         self._shared_links = links_of(
             settings.mode, config.shared, fleet.devices, config.seed, formats.sizes
         )
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline, strategy)
         self.sums = PartialSums(
-            formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping, clock
-        )
+            formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping,
+            patience,
+        )  # fmt: skip
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
-            clock, tell,
+            patience, tell,
         )  # fmt: skip
         self._participation = ParticipationHistory(columns_of(config.x))
         self._aggregation = Aggregation(
@@ -205,7 +211,7 @@ class Coordinator:
         self._tell_start()
         if self._strategy is not None:
             await self._strategy.start(self.committed.round, self.versions.model)
-        self.receiver.progress_at = self._clock.monotonic()
+        self.patience.renew()
         watchers = [
             self._presence.watch_for_absence(),
             self._signals.watch_for_failure(),
@@ -248,7 +254,7 @@ class Coordinator:
         while self._dispatch.is_idle(round) and self._signals.stop_request is None:
             await self._presence.wait_for_step(round.step + 1)
             round = self._next_round(number)
-        self.receiver.progress_at = self._clock.monotonic()
+        self.patience.renew()
         self.receiver.open(round, self.versions.state)
         self._signals.clear()
         try:

@@ -1,13 +1,11 @@
 """Presence of devices: the assembly of the fleet, devices that fall silent, and stalled rounds."""
 
-import math
-
-from muster.common.clock import Clock
 from muster.common.errors import RunFailed
-from muster.common.events import Left, Tell, Waiting
+from muster.common.events import Left, Tell
 from muster.server.account.ledger import Ledger
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.patience import Patience
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -18,15 +16,6 @@ from muster.server.updates.receiver import UpdateReceiver
 _SETTLE_S = 2.0
 """After a restart, on clocks on which devices go away: seconds without a new arrival after which
 the fleet counts as assembled."""
-
-_SILENCE_S = 5.0
-"""Seconds without a word of any device after which a round is said to wait."""
-
-_LATE_S = 1.0
-"""A server that wakes so many seconds too late was stopped, and has not read yet what has come."""
-
-_NAMED = 10
-"""Most devices that are named if a round waits for them."""
 
 
 class Presence:
@@ -41,7 +30,7 @@ class Presence:
         versions: ModelVersions,
         time: ScenarioTime,
         signals: RunSignals,
-        clock: Clock,
+        patience: Patience,
         tell: Tell,
     ) -> None:
         self._settings = settings
@@ -51,7 +40,7 @@ class Presence:
         self._versions = versions
         self._time = time
         self._signals = signals
-        self._clock = clock
+        self._patience = patience
         self._tell = tell
 
     # --- waiting for devices ---------------------------------------------------------------------
@@ -66,11 +55,11 @@ class Presence:
         if not self._lockstep and ledger.has_begun():
             await self._assemble_again()
             return
-        stall_s, fleet = self._settings.stall_s, self._fleet
-        limit = self._clock.monotonic() + stall_s
+        stall_s, fleet, patience = self._settings.stall_s, self._fleet, self._patience
+        limit = patience.monotonic() + stall_s
         while fleet.present < fleet.expected and self._signals.stop_request is None:
             self._signals.clear()
-            if await self._signals.wait_until(limit):
+            if await self._signals.wait_until(limit, patience):
                 continue
             if fleet.present and not self._lockstep:
                 break
@@ -85,7 +74,8 @@ class Presence:
         """After a restart, wait until no device has come for a while, because some may be away."""
         while self._fleet.present < self._fleet.expected and self._signals.stop_request is None:
             self._signals.clear()
-            if not await self._signals.wait_until(self._clock.monotonic() + _SETTLE_S):
+            limit = self._patience.monotonic() + _SETTLE_S
+            if not await self._signals.wait_until(limit, self._patience):
                 return
 
     def _begin(self, ledger: Ledger) -> None:
@@ -122,40 +112,32 @@ class Presence:
         rtt_s = max((device.line.rtt_s for device in devices), default=0.0)
         patience_s = 2 * heartbeat_s + 2 * rtt_s
         while True:
-            now = self._clock.monotonic()
+            now = self._patience.monotonic()
             for pack in self._fleet.packs():
                 if pack.outbox is not None and pack.heard_at + patience_s < now:
                     self._fleet.leave(pack, pack.outbox)
                     self.left(pack, f"it was silent for {patience_s:g} s")
-            await self._clock.sleep_until(now + heartbeat_s)
+            await self._patience.sleep_until(now + heartbeat_s)
 
     async def watch_for_stalls(self) -> None:
         """In lockstep, watch that rounds go on. One watch serves the whole run, because a timer for
         each round would cost a tenth of the round's time.
 
         Raises:
-            RunFailed: `UpdateReceiver.progress_at` is `stall_s` old while a round collects.
+            RunFailed: no device has done anything new for `stall_s` while a round collects.
         """
-        told_at, due = -math.inf, math.inf
         while True:
-            now, progress_at = self._clock.monotonic(), self._receiver.progress_at
-            limit, round = progress_at + self._settings.stall_s, self._receiver.round
-            collecting = round is not None and round.phase is RoundPhase.COLLECTING
-            if now >= limit:
-                if round is not None and collecting:
+            limit = self._patience.progress_at + self._settings.stall_s
+            if self._patience.monotonic() >= limit:
+                round = self._receiver.round
+                if round is not None and round.phase is RoundPhase.COLLECTING:
                     raise RunFailed(self._stalled(round))
-                self._receiver.progress_at = now
-                continue
-            silent = now >= progress_at + _SILENCE_S and now <= due + _LATE_S
-            if round is not None and collecting and silent and told_at < progress_at:
-                clients = _awaited(round)
-                self._tell(Waiting(round.number, clients[:_NAMED], len(clients)))
-                told_at = progress_at
-            due = min(limit, now + _SILENCE_S)
-            await self._clock.sleep_until(due)
+                self._patience.renew()
+            else:
+                await self._patience.sleep_until(limit)
 
     def _stalled(self, round: Round) -> str:
-        silent = _awaited(round)
+        silent = [client for client, member in round.cohort.items() if not member.spoke]
         shown = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
         return (
             f"round {round.number} stalled: no device answered for {self._settings.stall_s:g} s; "
@@ -167,8 +149,3 @@ class Presence:
         """Record that the stream of a pack's devices ended."""
         for client in pack.devices:
             self._tell(Left(client, why))
-
-
-def _awaited(round: Round) -> list[str]:
-    """The devices that a round still waits for."""
-    return [client for client, member in round.cohort.items() if not member.spoke]

@@ -10,8 +10,8 @@ from muster.common.clock import Clock
 from muster.common.errors import RunFailed, reason_of
 from muster.common.events import DiskHasRoom, DiskRanFull, Tell
 from muster.common.full_disk import is_full
+from muster.server.rounds.patience import Patience
 from muster.server.rounds.signals import RunSignals
-from muster.server.updates.receiver import UpdateReceiver
 
 T = TypeVar("T")
 
@@ -25,6 +25,7 @@ class RoomOnDisk:
 
     Args:
         patience_s: seconds to wait each time that there is no room.
+        patience: stands still meanwhile, because a wait for room is not the fault of a device.
         sign: an empty file that is there while the wait lasts, for other processes to see.
     """
 
@@ -33,14 +34,14 @@ class RoomOnDisk:
         patience_s: float,
         clock: Clock,
         tell: Tell,
-        receiver: UpdateReceiver,
+        patience: Patience,
         signals: RunSignals,
         sign: Path,
     ) -> None:
         self._patience_s = patience_s
         self._clock = clock
         self._tell = tell
-        self._receiver = receiver
+        self._patience = patience
         self._signals = signals
         self._sign = sign
         sign.unlink(missing_ok=True)  # of a server that was killed
@@ -73,28 +74,31 @@ class RoomOnDisk:
             self._in_vain.pop(what, None)
             self._tell_room(what)
             return written
-        began = self._clock.monotonic() - self._in_vain.get(what, 0.0)
+        began = self._patience.running_s() - self._in_vain.get(what, 0.0)
         found_room = False
         try:
-            while True:
-                await self._clock.sleep_until(self._clock.monotonic() + LOOK_S)
-                self._receiver.progress_at = self._clock.monotonic()  # a wait is no stall
-                try:
-                    written = await write()
-                except (OSError, sqlite3.Error) as error:
-                    if not is_full(error):
-                        raise
-                    self._require_patience(self._clock.monotonic() - began, error)
-                else:
-                    found_room = True
-                    return written
+            with self._patience.without_room():
+                written = await self._write_again(write, began)
+            found_room = True
+            return written
         finally:  # also if the call of a device that waits is cancelled
             self._end(what, began, found_room)
+
+    async def _write_again(self, write: Callable[[], Awaitable[T]], began: float) -> T:
+        """Try to write again and again."""
+        while True:
+            await self._clock.sleep_until(self._clock.monotonic() + LOOK_S)
+            try:
+                return await write()
+            except (OSError, sqlite3.Error) as error:
+                if not is_full(error):
+                    raise
+                self._require_patience(self._patience.running_s() - began, error)
 
     def _begin(self, what: str, error: Exception) -> None:
         self._waits += 1
         if self._waits == 1:
-            self._since = self._clock.monotonic()
+            self._since = self._patience.running_s()
             with suppress(OSError):  # a full disk still takes an empty file, mostly
                 self._sign.touch()
             if not self._told:
@@ -106,7 +110,7 @@ class RoomOnDisk:
         if found_room:
             self._in_vain.pop(what, None)
         else:
-            waited_s = self._clock.monotonic() - began
+            waited_s = self._patience.running_s() - began
             self._in_vain[what] = max(waited_s, self._in_vain.get(what, 0.0))
         self._waits -= 1
         if not self._waits:
@@ -119,7 +123,7 @@ class RoomOnDisk:
         cancelled, so the next write may be the first to find room."""
         if self._told and not self._waits:
             self._told = False
-            self._tell(DiskHasRoom(what, self._clock.monotonic() - self._since))
+            self._tell(DiskHasRoom(what, self._patience.running_s() - self._since))
 
     def _require_patience(self, waited_s: float, error: Exception) -> None:
         if waited_s >= self._patience_s or self._signals.stop_request is not None:

@@ -50,11 +50,14 @@ class RunSignals:
         """Wait until something changes."""
         await self._changed.wait()
 
-    async def wait_until(self, instant: float) -> bool:
-        """Wait until something changes or `instant` (monotonic seconds) is reached. Return whether
-        something changed."""
+    async def wait_until(self, instant: float, clock: Clock | None = None) -> bool:
+        """Wait until something changes or `instant` is reached. Return whether something changed.
+
+        Args:
+            clock: whose monotonic seconds `instant` is in; None: those of the run's clock.
+        """
         changed = asyncio.ensure_future(self._changed.wait())
-        timer = asyncio.ensure_future(self._clock.sleep_until(instant))
+        timer = asyncio.ensure_future((clock or self._clock).sleep_until(instant))
         try:
             await asyncio.wait({changed, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:

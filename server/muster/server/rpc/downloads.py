@@ -138,6 +138,7 @@ class Downloads:
         # call with a status while another operation is under way.
         await context.send_initial_metadata(())  # it is the device's turn
         (asked, part, length), receiver = download, self._coordinator.receiver
+        patience = self._coordinator.patience
         traffic, key, end = receiver.pending.traffic, receiver.newest_call(pack), asked.offset
         client = "" if part is None else asked.client
         with traffic.download(pack, key, asked.offset, length, asked_at) as transfer:
@@ -149,8 +150,8 @@ class Downloads:
                 transfer.bytes = end - asked.offset
                 if turn.ended or traffic.ended:
                     return
-                turn.moved_at = self._clock.monotonic()
+                turn.moved_at = patience.monotonic()
                 if (asked.version, end) > pack.fetched.get(client, (0, 0)):
                     pack.fetched[client] = asked.version, end
-                    receiver.progress_at = turn.moved_at
+                    patience.renew()
             transfer.ending = "complete"

@@ -116,7 +116,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._clock = clock
         settings, shared = coordinator.settings, coordinator.config.shared
         lines = least_lines(shared, self._fleet, settings.transfers)
-        self._transfers = TransferQueue(settings.transfers, settings.transfer_idle_s, lines, clock)
+        self._patience = patience = coordinator.patience
+        idle_s = settings.transfer_idle_s
+        self._transfers = TransferQueue(settings.transfers, idle_s, lines, patience)
         self._downloads = Downloads(coordinator, self._transfers, clock)
         self._z = frozenset(coordinator.config.z)
 
@@ -218,7 +220,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         async with errors_as_status(context, self._coordinator.fail):
             pack = self._authentication.pack(context)
             self._leave(pack, "it opened another stream")
-            outbox = self._fleet.attend(pack, self._clock.monotonic())
+            outbox = self._fleet.attend(pack, self._patience.monotonic())
             self._coordinator.attended(pack)
             writing = asyncio.create_task(self._write(outbox, context))
             reading = asyncio.create_task(self._read(pack, outbox, context))
@@ -248,7 +250,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         while (data := await context.read()) is not grpc.aio.EOF:
             if pack.outbox is not outbox:  # the stream was replaced, or the server gave it up
                 return
-            pack.heard_at = self._clock.monotonic()
+            pack.heard_at = self._patience.monotonic()
             message = messages.decode_from_device(data)
             self._coordinator.receiver.answers.check(pack, message)
             if message.answers:
@@ -293,8 +295,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _receive(
         self, update: Update, offset: int, pack: ConnectedPack, context: Context
     ) -> Receipt:
-        clock, receiver = self._clock, self._coordinator.receiver
-        asked_at = clock.now()
+        receiver, asked_at = self._coordinator.receiver, self._clock.now()
         async with unbroken() as whole, AsyncExitStack() as stack:
             left = max(0, update.length - offset)
             turn = await stack.enter_async_context(self._transfers.turn(pack, left))
@@ -332,7 +333,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     if ended or upload.senders != sender:
                         return Receipt(update.key, Outcome.RESUME, offset=upload.received)
                     await self._coordinator.room.write("an update", partial(keep, message.chunk))
-                    turn.moved_at = receiver.progress_at = pack.heard_at = clock.monotonic()
+                    self._patience.renew()
+                    turn.moved_at = pack.heard_at = self._patience.progress_at
                 else:
                     transfer.ending = "complete"
             # Without an await in between, so that no other call finds the body complete and not yet
@@ -377,7 +379,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                         return pb.SumReceipt(offset=sum.received)
                     transfer.bytes += len(message.chunk)
                     await coordinator.room.write("a sum", partial(keep, message.chunk))
-                    turn.moved_at = pack.heard_at = self._clock.monotonic()
+                    turn.moved_at = pack.heard_at = self._patience.monotonic()
                     sums.moved(sum)
                 if not sums.expects(sum, sender):
                     transfer.ending = "cut off"

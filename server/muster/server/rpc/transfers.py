@@ -23,7 +23,7 @@ class Turn:
 
     Attributes:
         ended: why the server ended it early; empty while it may go on.
-        moved_at: monotonic seconds when its newest bytes moved.
+        moved_at: when its newest bytes moved, in monotonic seconds of the queue's clock.
     """
 
     def __init__(self, limit: asyncio.Timeout) -> None:

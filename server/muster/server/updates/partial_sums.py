@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from muster.common.clock import Clock
 from muster.common.errors import MusterError, RemoteProtocolError
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Key, SumHeader
 from muster.common.partial_sums import ROUNDING, EncodedSum, partial_sum_lengths
 from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.patience import Patience
 from muster.server.updates.round_updates import PendingUpdate
 from muster.server.updates.uploads import ArrivingBytes, HeldBody, UploadFiles
 from muster.wire import CHUNK_BYTES
@@ -188,13 +188,11 @@ updates in it, and trains again from the model."""
 class PartialSums:
     """Asks the processes that hold updates for their sums, and receives these sums.
 
-    Attributes:
-        moved_at: monotonic seconds when a part of a sum came that had not been here before.
-
     Args:
         parameters: length of the vectors.
         files: where sums are kept while they arrive.
         stopping: waits until the run is to stop.
+        patience: is renewed by every part of a sum that has not been here before.
     """
 
     def __init__(
@@ -204,15 +202,14 @@ class PartialSums:
         files: UploadFiles,
         ask: Ask,
         stopping: Callable[[], Awaitable[object]],
-        clock: Clock,
+        patience: Patience,
     ) -> None:
         self._parameters = parameters
         self._fleet = fleet
         self._files = files
         self._ask = ask
         self._stopping = stopping
-        self._clock = clock
-        self.moved_at = 0.0
+        self._patience = patience
         self._newest = 0
         self._wanted: dict[int, WantedSum] = {}
 
@@ -286,15 +283,16 @@ class PartialSums:
     ) -> None:
         waiting = asyncio.ensure_future(asyncio.wait(sums))
         stopping = asyncio.ensure_future(self._stopping())
-        began = self.moved_at = self._clock.monotonic()
+        self._patience.renew()
+        began = self._patience.progress_at
         try:
             while not waiting.done():
                 if stopping.done():
                     raise RunStops("the run is to stop, and sums have not arrived")
-                until = (self.moved_at if renewed else began) + patience_s
-                if self._clock.monotonic() >= until:
+                until = (self._patience.progress_at if renewed else began) + patience_s
+                if self._patience.monotonic() >= until:
                     return
-                timer = asyncio.ensure_future(self._clock.sleep_until(until))
+                timer = asyncio.ensure_future(self._patience.sleep_until(until))
                 try:
                     await asyncio.wait(
                         {waiting, stopping, timer}, return_when=asyncio.FIRST_COMPLETED
@@ -352,7 +350,8 @@ class PartialSums:
     def moved(self, sum: ArrivedSum) -> None:
         """Note that a part of a sum has come. Parts that have been here before are no progress."""
         if sum.received > sum.wanted.reached:
-            sum.wanted.reached, self.moved_at = sum.received, self._clock.monotonic()
+            sum.wanted.reached = sum.received
+            self._patience.renew()
 
     def receive(self, sum: ArrivedSum) -> bool:
         """Take a sum that has arrived completely; False: it was damaged and must be sent again.

@@ -28,6 +28,7 @@ from muster.server.account.traffic import Transfer
 from muster.server.aggregators import State
 from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.patience import Patience
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
 from muster.server.updates.admission import Admission
@@ -57,14 +58,13 @@ class UpdateReceiver:
         updates: the answers and updates of the open round so far; None between two rounds.
         pending: the rows that wait for the next commit.
         answers: enters what devices answer and report.
-        progress_at: monotonic seconds when the last answer or part of a model or an update
-            travelled.
         formats: the formats of the updates.
         durations: bounds what devices state of the durations of their work.
 
     Args:
         worker: the thread in which large vectors are folded, one at a time.
         files: where large updates are kept while they arrive.
+        patience: is renewed when an answer or an update comes.
         closed: called when the open round no longer collects.
     """
 
@@ -75,12 +75,12 @@ class UpdateReceiver:
         fleet: Fleet,
         worker: ThreadPoolExecutor,
         files: UploadFiles,
+        patience: Patience,
         clock: Clock,
         tell: Tell,
         closed: Callable[[], None],
     ) -> None:
         settings, rule = config.server, config.server.aggregator
-        self.progress_at = 0.0
         self.updates: RoundUpdates | None = None
         self.formats = formats
         self.pending = PendingRows(
@@ -91,6 +91,7 @@ class UpdateReceiver:
         self._hold = frozenset(config.partial_sums)
         self._facts = ContributionFacts(settings, config.local_work, fleet, formats.entries)
         self._fleet = fleet
+        self._patience = patience
         self._clock = clock
         self._tell = tell
         self._closed = closed
@@ -227,7 +228,7 @@ class UpdateReceiver:
             for stated, body in answers:
                 answer = self.durations.of_answer(stated)
                 if self.answers.enter(pack, answer, self.updates):
-                    self.progress_at = pack.heard_at
+                    self._patience.renew()
                 if answer.update is not None:
                     receipts.append(self._received_inline(pack, answer.update, body))
         finally:
@@ -283,7 +284,7 @@ class UpdateReceiver:
         From here on the receiver is responsible for closing the body.
         """
         self._uploads.complete(update.key.client, body)
-        self.progress_at = self._clock.monotonic()
+        self._patience.renew()
         cost = TransferCost(body.arrived, body.model_bytes, body.send_s)
         try:
             receipt = self._admission.known_receipt(pack, update)
