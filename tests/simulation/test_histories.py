@@ -12,6 +12,7 @@ from muster.emulator.simulation.faults import (
     DiskFull,
     GatewayDown,
     Kill,
+    Pause,
     PowerCut,
     Rogue,
     Written,
@@ -99,6 +100,23 @@ def test_faults_strike(simulated: Simulator) -> None:
         outcome = simulated.play(HistoryPlan("large", 0, (fault,)), traced=True)
         assert outcome.trace != calm.trace
         assert not outcome.violations
+
+
+@pytest.mark.parametrize("scenario", sorted(scenarios()))
+def test_a_full_disk_is_not_blamed_on_a_process(simulated: Simulator, scenario: str) -> None:
+    for write in (1, 2, 3):
+        plan = HistoryPlan(scenario, write, (DiskFull("upload", write),))
+        assert not simulated.play(plan).violations, plan
+
+
+@pytest.mark.parametrize("scenario", sorted(scenarios()))
+def test_a_server_that_was_stopped_blames_no_device(simulated: Simulator, scenario: str) -> None:
+    """The longest pause also ends connections, and is longer than `server.stall_s`."""
+    for step, seconds in ((100, 12.0), (150, 30.0), (200, 150.0)):
+        plan = HistoryPlan(scenario, step, (Pause("server", step, seconds),))
+        outcome = simulated.play(plan)
+        assert not outcome.violations, plan
+        assert not outcome.failures, plan
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.emulator.simulation.disk import reading
-from muster.emulator.simulation.faults import Fault, PowerCut, Rogue
+from muster.emulator.simulation.faults import Break, Fault, Pause, PowerCut, Rogue
 from muster.emulator.simulation.programs import Programs
 
 
@@ -34,6 +34,7 @@ def broken_by(
         yield from _memory(programs, ledger)
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
+    yield from _silence(folder, faults)
     yield from _leftovers(folder)
     if expected is not None and _reproducible(programs, faults):
         found = model_hash(folder)
@@ -138,6 +139,20 @@ def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) 
         if told.keys() != known:
             missing, surplus = known - told.keys(), told.keys() - known
             yield f"{event}: the journal lacks {sorted(missing)} and invents {sorted(surplus)}"
+
+
+def _silence(folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
+    """Check that no device counts as silent, unless a fault silences devices."""
+    silencing = (
+        isinstance(fault, Rogue)
+        or (isinstance(fault, Break) and fault.how == "silently")
+        or (isinstance(fault, Pause) and fault.process != "server")
+        for fault in faults
+    )
+    if not any(silencing):
+        for event in _events(folder / "journal.jsonl"):
+            if event["event"] == "left" and "silent" in event["why"]:
+                yield f"{event['client']} is blamed: {event['why']}"
 
 
 def _bytes(

@@ -77,7 +77,7 @@ class Patience:
         if self._looked_at is not None:
             gap_s = now - self._looked_at
             if gap_s > 2 * self._tick_s:
-                self._stood_still_s += gap_s - self._tick_s
+                self._stood_still_s += gap_s
                 log.warning(
                     "the server stood still for %.1f s, because it was stopped or the machine was "
                     "too busy; no device is blamed for them",

@@ -1,7 +1,9 @@
 """Presence of devices: the assembly of the fleet, devices that fall silent, and stalled rounds."""
 
+import math
+
 from muster.common.errors import RunFailed
-from muster.common.events import Left, Tell
+from muster.common.events import Left, Tell, Waiting
 from muster.server.account.ledger import Ledger
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
@@ -16,6 +18,12 @@ from muster.server.updates.receiver import UpdateReceiver
 _SETTLE_S = 2.0
 """After a restart, on clocks on which devices go away: seconds without a new arrival after which
 the fleet counts as assembled."""
+
+_SILENCE_S = 5.0
+"""Seconds without a word of any device after which a round is said to wait."""
+
+_NAMED = 10
+"""Most devices that are named if a round waits for them."""
 
 
 class Presence:
@@ -126,18 +134,26 @@ class Presence:
         Raises:
             RunFailed: no device has done anything new for `stall_s` while a round collects.
         """
+        patience, stall_s, told_at = self._patience, self._settings.stall_s, -math.inf
         while True:
-            limit = self._patience.progress_at + self._settings.stall_s
-            if self._patience.monotonic() >= limit:
-                round = self._receiver.round
-                if round is not None and round.phase is RoundPhase.COLLECTING:
+            now, progress_at, round = (
+                patience.monotonic(),
+                patience.progress_at,
+                self._receiver.round,
+            )
+            limit = progress_at + stall_s
+            if round is not None and round.phase is RoundPhase.COLLECTING:
+                if now >= limit:
                     raise RunFailed(self._stalled(round))
-                self._patience.renew()
-            else:
-                await self._patience.sleep_until(limit)
+                if now >= progress_at + _SILENCE_S and told_at < progress_at:
+                    clients = _awaited(round)
+                    self._tell(Waiting(round.number, clients[:_NAMED], len(clients)))
+                    told_at = progress_at
+            # Opening a round is progress, so none that opens from now on has stalled before.
+            await patience.sleep_until(min(limit if now < limit else math.inf, now + _SILENCE_S))
 
     def _stalled(self, round: Round) -> str:
-        silent = [client for client, member in round.cohort.items() if not member.spoke]
+        silent = _awaited(round)
         shown = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
         return (
             f"round {round.number} stalled: no device answered for {self._settings.stall_s:g} s; "
@@ -149,3 +165,8 @@ class Presence:
         """Record that the stream of a pack's devices ended."""
         for client in pack.devices:
             self._tell(Left(client, why))
+
+
+def _awaited(round: Round) -> list[str]:
+    """The devices that a round still waits for."""
+    return [client for client, member in round.cohort.items() if not member.spoke]
