@@ -224,9 +224,9 @@ class History:
 
     def _away_s(self) -> float:
         """The seconds for which all faults together can keep one device away."""
-        pauses = [f for f in self.faults if isinstance(f, Pause) and f.process != "server"]
-        gateways = [f for f in self.faults if isinstance(f, GatewayDown)]
-        total = sum(fault.seconds for fault in [*pauses, *gateways])
+        pauses = (f for f in self.faults if isinstance(f, Pause) and f.process != "server")
+        total = sum(pause.seconds for pause in pauses)
+        total += sum(f.seconds for f in self.faults if isinstance(f, GatewayDown))
         silent = sum(isinstance(f, Break) and f.how == "silently" for f in self.faults)
         return total + silent * _KEEPALIVE_S
 

@@ -136,12 +136,8 @@ class Presence:
         """
         patience, stall_s, told_at = self._patience, self._settings.stall_s, -math.inf
         while True:
-            now, progress_at, round = (
-                patience.monotonic(),
-                patience.progress_at,
-                self._receiver.round,
-            )
-            limit = progress_at + stall_s
+            now, progress_at = patience.monotonic(), patience.progress_at
+            limit, round = progress_at + stall_s, self._receiver.round
             if round is not None and round.phase is RoundPhase.COLLECTING:
                 if now >= limit:
                     raise RunFailed(self._stalled(round))
