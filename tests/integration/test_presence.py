@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
+from muster.common.errors import RunFailed
+from muster.common.testing import ManualClock
 from muster.wire import SESSION
 
 if TYPE_CHECKING:
@@ -66,3 +71,30 @@ async def test_a_second_stream_of_a_session_ends_the_presence_of_the_first(
         ("attended", None),
     ]
     stream.cancel()
+
+
+MODES = [{"kind": "opportunistic"}, {"kind": "buffered", "k": 2, "concurrency": 2}]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=["opportunistic", "buffered"])
+async def test_a_run_whose_devices_have_all_gone_ends_with_a_reason(
+    world: MakeWorld, mode: dict[str, int | str]
+) -> None:
+    clock = ManualClock()
+    w = await world(clock="wall", mode=mode, rounds=1000, deadline_s=1.0, stall_s=20.0, time=clock)
+    peers = await w.both()
+    for peer in peers:
+        call = await peer.called()
+        await peer.decline(call)
+    for peer in peers:
+        peer.stream.cancel()
+        await w.until("left", client=peer.client)
+    assert w.running is not None
+    clock.advance(19.0)
+    await asyncio.sleep(0)
+    assert not w.running.done()
+    while not w.running.done():
+        clock.advance(1.0)
+        await asyncio.sleep(0)
+    with pytest.raises(RunFailed, match=r"no device has been here for 20 s, .* server\.stall_s"):
+        await w.running

@@ -120,8 +120,9 @@ class ServerSettings(Section):
     time that its link needs for it by at most this limit."""
 
     stall_s: Annotated[float, Field(ge=0.01, le=1e6)] = 120.0
-    """In lockstep: wall seconds without a message from any device after which the run fails. A
-    scenario must set at least 1."""
+    """In lockstep: wall seconds without a message from any device after which the run fails. In the
+    modes in which updates may outlive their round, on the other clocks: wall seconds without any
+    device. A scenario must set at least 1."""
 
     heartbeat_s: Annotated[float, Field(ge=0.01, le=1e7)] = 10.0
     """Wall seconds between a device's heartbeats. A device that sends nothing for the time of two

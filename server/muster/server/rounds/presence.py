@@ -49,6 +49,7 @@ class Presence:
         self._time = time
         self._signals = signals
         self._patience = patience
+        self._left_at = patience.monotonic()
         self._tell = tell
 
     # --- waiting for devices ---------------------------------------------------------------------
@@ -108,9 +109,23 @@ class Presence:
                 return
 
     async def wait_for_step(self, step: int) -> None:
-        """Wait until a step of device life begins, a device comes, or the run is to stop."""
+        """Wait until a step of device life begins, a device comes, or the run is to stop. While no
+        device is here, steps change nothing.
+
+        Raises:
+            RunFailed: no device has been here for `stall_s`.
+        """
         self._signals.clear()
-        await self._signals.wait_until(self._time.instant_of(step))
+        if self._fleet.present:
+            await self._signals.wait_until(self._time.instant_of(step))
+            return
+        stall_s = self._settings.stall_s
+        if not await self._signals.wait_until(self._left_at + stall_s, self._patience):
+            raise RunFailed(
+                f"no device has been here for {stall_s:g} s, and none has work to finish; see "
+                f"their logs. If all may be away for longer, choose a larger server.stall_s, which "
+                f"sets the patience, and resume the run"
+            )
 
     # --- watching --------------------------------------------------------------------------------
 
@@ -159,6 +174,7 @@ class Presence:
 
     def left(self, pack: ConnectedPack, why: str) -> None:
         """Record that the stream of a pack's devices ended."""
+        self._left_at = self._patience.monotonic()
         for client in pack.devices:
             self._tell(Left(client, why))
 
