@@ -184,6 +184,31 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path) -> N
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (sqlite3.SQLITE_CANTOPEN, "cannot be opened or written .*inodes"),
+        (sqlite3.SQLITE_FULL, "cannot be opened or written .*inodes"),
+        (sqlite3.SQLITE_IOERR_WRITE, "cannot be opened or written .*inodes"),
+        (sqlite3.SQLITE_IOERR_SHORT_READ, "is not a ledger, or is damaged"),
+        (sqlite3.SQLITE_CORRUPT, "is not a ledger, or is damaged"),
+        (sqlite3.SQLITE_NOTADB, "is not a ledger, or is damaged"),
+    ],
+)
+def test_the_reason_is_the_system_or_the_file(code: int, why: str, tmp_path: Path) -> None:
+    class Refused(sqlite3.Connection):
+        def execute(self, *_: object) -> sqlite3.Cursor:
+            error = sqlite3.OperationalError("what SQLite says")
+            error.sqlite_errorcode = code
+            raise error
+
+    def connect(path: Path, **options: Any) -> sqlite3.Connection:
+        return sqlite3.connect(path, factory=Refused, **options)
+
+    with pytest.raises(LedgerError, match=why):
+        Ledger(tmp_path / "ledger.sqlite", connect)
+
+
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with sqlite3.connect(path) as db:

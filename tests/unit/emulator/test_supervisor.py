@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,18 @@ async def test_a_program_that_dies_too_often_while_it_starts_ends_the_run(make: 
     with pytest.raises(LaunchFailed, match=r"server ended unexpectedly by signal 15\. No lines\n"):
         await supervisor.run()
     assert backend.started == ["nursery", "server", "server", "server", "close"]
+
+
+@pytest.mark.parametrize("removed", ["journal.jsonl", "."])
+async def test_a_run_whose_files_were_removed_says_so(make: Make, removed: str) -> None:
+    supervisor, backend = make(5)
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    gone = supervisor.folder / removed
+    gone.unlink() if gone.is_file() else shutil.rmtree(gone)
+    backend.died("dev-0000", 0)
+    with pytest.raises(RunFailed, match="was removed while the run was going on"):
+        await running
 
 
 async def test_a_server_that_dies_again_while_it_starts_again_comes_back(make: Make) -> None:

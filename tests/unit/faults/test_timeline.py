@@ -46,9 +46,15 @@ WALL = {"clock": {"kind": "wall", "round_s": 5.0}}
 
 
 def test_a_fault_is_called_by_its_kind_and_a_number_unless_it_has_a_name() -> None:
-    again = {**OFFLINE, "name": "offline-1"}
-    read = scenario(OFFLINE, again, {**OFFLINE, "do": "sign-flip"})
-    assert [fault.name for fault in read.faults] == ["offline-2", "offline-1", "sign-flip-1"]
+    again = {**OFFLINE, "name": "offline"}
+    read = scenario(OFFLINE, again, OFFLINE, {**OFFLINE, "do": "sign-flip"})
+    names = ["offline-1", "offline", "offline-2", "sign-flip-1"]
+    assert [fault.name for fault in read.faults] == names
+
+
+def test_a_fault_cannot_have_the_name_of_one_that_has_none_of_its_own() -> None:
+    with pytest.raises(ConfigError, match="two faults are called 'offline-1', because"):
+        scenario(OFFLINE, {**OFFLINE, "name": "offline-1"})
 
 
 def test_rounds_that_last_as_long_as_their_work_have_no_known_times() -> None:

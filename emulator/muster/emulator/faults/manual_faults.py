@@ -168,7 +168,7 @@ class ManualFaults:
             raise ConfigError(why.removeprefix("faults[0]."))
         try:
             others = [fault.model_copy(update={"name": name}) for name in sorted(self._taken)]
-            return named([*others, fault])[-1]
+            return named([*others, fault], skips=True)[-1]
         except ValueError as error:
             raise ConfigError(str(error)) from None
 

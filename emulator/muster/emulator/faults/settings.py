@@ -203,11 +203,15 @@ Faults = Annotated[
 """The faults of a scenario, with a name each."""
 
 
-def named(faults: Sequence[ScheduledFault]) -> list[ScheduledFault]:
+def named(faults: Sequence[ScheduledFault], skips: bool = False) -> list[ScheduledFault]:
     """The faults with a name each: by default the kind and a number.
 
+    Args:
+        skips: whether a default name that is taken is left out, as by a fault that is injected by
+            hand; otherwise it is refused.
+
     Raises:
-        ValueError: two faults have the same name.
+        ValueError: two faults have the same name, also if one of them has none of its own.
     """
     taken = [fault.name for fault in faults if fault.name]
     if twice := sorted({name for name in taken if taken.count(name) > 1}):
@@ -216,11 +220,15 @@ def named(faults: Sequence[ScheduledFault]) -> list[ScheduledFault]:
     for fault in faults:
         if not fault.name:
             kind = re.sub(r"[^A-Za-z0-9._-]+", "-", fault.do.kind).strip("-._") or "fault"
-            while True:
-                number[kind] = number.get(kind, 0) + 1
-                name = f"{kind}-{number[kind]}"
-                if name not in taken:
-                    break
+            number[kind] = number.get(kind, 0) + 1
+            while skips and f"{kind}-{number[kind]}" in taken:
+                number[kind] += 1
+            name = f"{kind}-{number[kind]}"
+            if name in taken:
+                raise ValueError(
+                    f"two faults are called {name!r}, because a fault without a name is called by "
+                    f"its kind and a number; expected different names: give it one"
+                )
             fault = fault.model_copy(update={"name": name})
         found.append(fault)
     return found

@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 
 from muster.common.errors import LedgerError
+from muster.common.full_disk import is_of_system
 from muster.server.account.ledger import SCHEMA_VERSION
 from muster.server.account.rows import ValuationRow
 
@@ -88,6 +89,11 @@ def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
 
 def damaged(path: Path, error: object) -> LedgerError:
     """Return the error for a ledger that cannot be read."""
+    if isinstance(error, sqlite3.Error) and is_of_system(error):
+        return LedgerError(
+            f"{path} cannot be read: {error}; see whether its disk has room and inodes left (df, "
+            f"df -i) and you may read the file and its folder"
+        )
     return LedgerError(
         f"{path}: expected a readable ledger, found: {error}; restore the file from a "
         f"copy, or repeat the run (`sqlite3 {path.name} .recover` saves what can be read)"

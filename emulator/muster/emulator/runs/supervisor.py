@@ -27,7 +27,7 @@ from muster.emulator.links.network import GatewayFleet
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import last_incarnation
-from muster.emulator.runs.run_folder import resume_advice
+from muster.emulator.runs.run_folder import JOURNAL, resume_advice
 from muster.emulator.runs.supervisor_socket import SupervisorSocket
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
@@ -285,6 +285,7 @@ class Supervisor:
             return
         if self._ended.is_set():
             return
+        self._require_folder()
         if device_name(name) in self._revoked:  # it ends because the server refuses it
             self._record_death(name, status)
             return
@@ -292,6 +293,19 @@ class Supervisor:
         replaceable = name in {"server", "evaluation", *self._packs, *self._network.names}
         self._use_up_a_restart(name, status, replaceable)
         await self._start_again(name)
+
+    def _require_folder(self) -> None:
+        """Check that the files are there without which programs end.
+
+        Raises:
+            RunFailed: they were removed during the run.
+        """
+        for path in (self.folder, self.folder / JOURNAL):
+            if not path.exists():
+                raise RunFailed(
+                    f"{path} was removed while the run was going on, so its programs ended; begin "
+                    f"another run, and leave its folder as it is until it has ended"
+                )
 
     async def _start_again(self, name: str) -> None:
         """Start a program that has died."""

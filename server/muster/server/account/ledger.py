@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from muster.common.errors import LedgerError
-from muster.common.full_disk import is_full
+from muster.common.full_disk import is_full, is_of_system
 from muster.server.account.ledger_reader import LedgerReader
 from muster.server.account.page_sums import PageSums, require_page_sums
 from muster.server.account.rows import (
@@ -70,6 +70,11 @@ class Ledger(LedgerReader):
             self._open(path)
         except sqlite3.DatabaseError as error:
             self._db.close()
+            if is_of_system(error):
+                raise LedgerError(
+                    f"{path} cannot be opened or written ({error}). See whether its disk has room "
+                    f"and inodes left (df, df -i) and the file may be written, and resume the run"
+                ) from None
             raise LedgerError(
                 f"{path} is not a ledger, or is damaged ({error}). Start the run afresh with "
                 f"another --out; the file is left as it is"
