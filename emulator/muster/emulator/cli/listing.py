@@ -13,7 +13,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from muster.common.errors import ConfigError
-from muster.common.field_texts import first_sentence
 from muster.emulator.cli.options import JSON, failures_as_status, print_result
 
 if TYPE_CHECKING:
@@ -101,6 +100,7 @@ def named_lists() -> Mapping[str, NamedList]:
 
 
 def listed_examples() -> list[Listed]:
+    from muster.common.field_texts import first_sentence
     from muster.emulator.project.examples import examples
 
     return [Listed(example.name, first_sentence(example.about)) for example in examples()]
@@ -108,6 +108,8 @@ def listed_examples() -> list[Listed]:
 
 def _registered(registry: "Registry[Any]") -> list[Listed]:
     """The plug-ins of a registry, also those of installed packages."""
+    from muster.common.field_texts import first_sentence
+
     return [
         Listed(name, first_sentence(inspect.getdoc(registry.find(name)) or ""))
         for name in sorted(registry.names())
