@@ -28,6 +28,8 @@ echo "images: from $BASE"
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+# With it, muster finds out whether an image has other code than the command that starts it.
+code=$("${PYTHON:-python3}" -I emulator/muster/emulator/launch/docker/image_code.py ./*/muster)
 if [ -z "${PIP_FLAGS+given}" ] && ls deploy/wheels/.made-* >/dev/null 2>&1; then
     PIP_FLAGS=--no-index
     echo "images: packages from deploy/wheels alone; PIP_FLAGS= takes them from an index"
@@ -36,7 +38,7 @@ if [[ " ${PIP_FLAGS:-} " == *" --no-index "* ]] && ! ls deploy/wheels/*.whl >/de
     fail "--no-index, and deploy/wheels holds no wheels: make wheels"
 fi
 
-arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision")
+arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision" --build-arg "CODE=$code")
 for name in BASE PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FLAGS EXTRA_PACKAGES; do
     [ -z "${!name:-}" ] || arguments+=(--build-arg "$name=${!name}")
 done

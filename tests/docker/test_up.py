@@ -398,6 +398,27 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not folder.exists()
 
 
+def test_an_image_with_other_code_is_refused_before_anything_starts(
+    muster: Muster,
+    scenario: Callable[..., Path],
+    folder: Path,
+    docker: Docker,
+    images: dict[str, str],
+) -> None:
+    image = "muster-client:of-another-day"
+    text = f"FROM {images['client']}\nLABEL muster.code=other\n"
+    build = ["docker", "build", "--quiet", "--tag", image, "-"]
+    subprocess.run(build, input=text, text=True, capture_output=True, check=True)
+    try:
+        refused = muster("up", scenario(), "--out", folder, "--set", f"launch.client_image={image}")
+    finally:
+        works(docker("image", "rm", image))
+    assert refused.returncode == 2
+    assert f"the image {image} has other code of muster than this command" in refused.stderr
+    assert "`make images`" in refused.stderr
+    assert not folder.exists()
+
+
 def test_a_daemon_that_is_not_there_is_told(
     muster: Muster, scenario: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import docker
 import docker.errors
 import docker.types
 
+import muster
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
 from muster.emulator.credentials.issuing import certifier_of
@@ -14,6 +15,7 @@ from muster.emulator.fleet import server_view
 from muster.emulator.launch.docker.daemon import (
     connected,
 )
+from muster.emulator.launch.docker.image_code import code_digest, has_other_code
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 
@@ -29,15 +31,7 @@ def require(scenario: Scenario) -> None:
             f"task: {scenario.task.kind!r} runs an app that muster's images do not have; expected "
             f"the processes backend"
         )
-    with connected() as client:
-        for image in (scenario.launch.server_image, scenario.launch.client_image):
-            try:
-                client.images.get(image)
-            except docker.errors.ImageNotFound:
-                raise ConfigError(
-                    f"there is no image {image}; `make images` builds muster's own images, or set "
-                    f"launch.server_image and launch.client_image to others"
-                ) from None
+    _require_images(scenario.launch.server_image, scenario.launch.client_image)
     directory = scenario.task.data.directory
     if directory is not None and not Path(directory).is_dir():
         raise ConfigError(f"task.data.directory: {directory} does not exist")
@@ -48,6 +42,25 @@ def require(scenario: Scenario) -> None:
     certifier_of(scenario.launch, required=True, clock=WallClock())
     if scenario.verify:
         require_reach()
+
+
+def _require_images(*images: str) -> None:
+    code = code_digest(map(Path, muster.__path__))
+    with connected() as client:
+        for image in images:
+            try:
+                labels = client.images.get(image).labels
+            except docker.errors.ImageNotFound:
+                raise ConfigError(
+                    f"there is no image {image}; `make images` builds muster's own images, or set "
+                    f"launch.server_image and launch.client_image to others"
+                ) from None
+            if has_other_code(labels, code):
+                raise ConfigError(
+                    f"the image {image} has other code of muster than this command, and the two "
+                    f"may not understand each other: `make images` builds muster's own images "
+                    f"again; then build those again that you made from them"
+                )
 
 
 def require_to_verify(scenario: Scenario) -> None:
