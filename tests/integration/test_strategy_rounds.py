@@ -3,8 +3,10 @@ make."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from tests.scripted_strategy import Decide, Replies, ScriptedStrategy
 from muster.common.errors import RunFailed
 from muster.common.testing import ManualClock
 from muster.server.strategy.pipe import Push, StrategyEnd
+from muster.tasks.hosted import Measured
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum
 
@@ -240,6 +243,39 @@ async def test_a_restarted_server_brings_the_strategy_to_where_it_was(
         for index, reply in replies.items():
             np.testing.assert_array_equal(reply.delta, before[index].delta)
     np.testing.assert_array_equal(final(w), model(9.0))
+
+
+def measuring(rounds: int) -> Decide:
+    """As `summing`, of an app that has measured how many rounds there were."""
+
+    def decide(replies: Sequence[Replies]) -> Push | StrategyEnd:
+        made = sums(replies)
+        measured: Measured = {"server.rounds": len(replies), "train.loss": "nan"}
+        if len(replies) == rounds:
+            return StrategyEnd(made, measured=measured)
+        return Push(made, BOTH, None, measured)
+
+    return decide
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_what_the_app_measures_is_recorded_once_with_the_round(
+    world: MakeWorld, tmp_path: Path, ahead: bool
+) -> None:
+    told: list[dict[str, Any]] = []
+    for strategy, rounds, plays in [(measuring(9), 2, 2), (measuring(3), 3, 1)]:
+        w = await world(tmp_path, calls_ahead=ahead, rounds=rounds, aggregator=FLOWER,
+                        strategy=ScriptedStrategy(strategy))  # fmt: skip
+        await played(w, plays)
+        await w.finish()
+        told += [e for e in w.events if e["event"] in ("app_measured", "round_committed")]
+    expected = [(n, {"server.rounds": n, "train.loss": "nan"}) for n in range(4)]
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger:
+        rows = ledger.execute("SELECT round, name, value FROM estimates ORDER BY round").fetchall()
+    assert [(n, json.loads(value)) for n, _, value in rows] == expected
+    assert {name for _, name, _ in rows} == {"app_measured"}
+    assert [(e["round"], e["metrics"]) for e in told if e["event"] == "app_measured"] == expected
+    assert [e["round"] for e in told] == [0, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pandas.testing import assert_frame_equal
 from safetensors.numpy import load_file
 
 from muster.client.memory import Memory
@@ -97,14 +98,30 @@ def test_the_strategy_of_the_app_makes_the_versions(with_strategy: Run) -> None:
     assert 0 < with_strategy.summary["participation_rate"] < 1
 
 
+def test_what_the_strategy_aggregates_is_in_the_ledger(with_strategy: Run) -> None:
+    ledger = with_strategy.ledger
+    measured = ledger.app_metrics.pivot(index="round", columns="metric", values="value")
+    folded = ledger.contributions.query("outcome == 'folded'")
+    products = (folded["loss"] * folded["examples"]).groupby(folded["round"]).sum()
+    means = products / folded.groupby("round")["examples"].sum()
+    np.testing.assert_allclose(measured["train.train_loss"], means, rtol=1e-6)
+    # All nodes evaluate the version of a round, for the strategy and for muster.
+    versions = ledger.evaluations.set_index("round")["accuracy"].drop(0)
+    np.testing.assert_allclose(measured["evaluate.accuracy"], versions, rtol=1e-6)
+    assert list(measured.index) == list(range(1, 16))
+
+
+@pytest.mark.timeout(1200)  # every restart plays all rounds of the app again
 @pytest.mark.parametrize("part", ["device", "server"])
 def test_kills_change_no_version_that_a_strategy_makes(
     with_strategy: Run, tmp_path: Path, part: str
 ) -> None:
     done = killed_run(STRATEGY, tmp_path / "killed", part)
     assert done.summary["model_sha256"] == with_strategy.summary["model_sha256"]
+    assert_frame_equal(done.ledger.app_metrics, with_strategy.ledger.app_metrics)
 
 
+@pytest.mark.timeout(1200)
 def test_a_run_whose_strategy_was_killed_goes_on_where_it_was(
     with_strategy: Run, tmp_path: Path
 ) -> None:

@@ -70,6 +70,12 @@ INSTRUCTION_BYTES = 1 << 15
 """Most bytes of what a strategy tells a device, and of what an app reports to it. They travel in
 messages that hold many of them."""
 
+APP_METRICS = 100
+"""Most metrics of a round that the server side of an app measures. More are left out."""
+
+LONGEST_METRIC_NAME = 100
+"""Most characters of the name of such a metric."""
+
 Depth = Annotated[int, Field(ge=1, le=32)]
 """A number of layers or blocks on top of one another."""
 

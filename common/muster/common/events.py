@@ -250,6 +250,21 @@ class RoundCommitted(Event):
 
 
 @dataclass(frozen=True)
+class AppMeasured(Event):
+    """The server side of a Flower app measured the model that a round made. The event comes before
+    that of the round. In the table `estimates` the metrics have its name.
+
+    Attributes:
+        round: 0: the initial model; it comes before the event of round 1.
+        metrics: by name, which begins with `train.`, `evaluate.` or `server.`; a number that is not
+            finite is a word.
+    """
+
+    round: int
+    metrics: Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
 class Evaluated(Event):
     """A version of the model was evaluated.
 

@@ -4,6 +4,7 @@ optimizer, as the apps of other frameworks do."""
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -13,7 +14,7 @@ from muster.common.errors import ConfigError
 from muster.tasks.task import Examples, OpenTask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor, nn
 
@@ -58,8 +59,16 @@ class DeviceReply:
     absence: str = ""
 
 
+Measured = Mapping[str, float | str]
+"""Metrics of the server side of an app, by name; of a number that is not finite, its word."""
+
+
 class StrategyRounds(Protocol):
     """The rounds of a run, as the strategy of an app uses them."""
+
+    def measured(self, metrics: Measured) -> None:
+        """Say what the app has measured since the last round; before the first, of the initial
+        model."""
 
     def train(
         self, model: Vector, instructions: Mapping[int, bytes], timeout_s: float | None

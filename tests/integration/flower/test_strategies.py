@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from muster.common.tensors import Vector
     from muster.tasks.flower.opened import OpenFlower
+    from muster.tasks.hosted import Measured
 
 DEVICES = range(4)
 
@@ -29,6 +30,7 @@ class Devices:
 
     Attributes:
         pushed: the model, the called devices and the timeout of every round.
+        metrics: what the app has measured before every round, and after the last one.
         factor: of the number of examples that devices state.
     """
 
@@ -38,6 +40,10 @@ class Devices:
     factor: int = 1
     pushed: list[tuple[Vector, list[int], float | None]] = field(default_factory=list)
     kept: dict[int, bytes] = field(default_factory=dict)
+    metrics: list[Measured] = field(default_factory=list)
+
+    def measured(self, metrics: Measured) -> None:
+        self.metrics.append(metrics)
 
     def train(
         self, model: Vector, instructions: Mapping[int, bytes], timeout_s: float | None
@@ -228,6 +234,61 @@ def test_the_same_seed_gives_the_same_model(make_app: MakeApp) -> None:
     assert not np.array_equal(finals[0], finals[2])
 
 
+MEASURED = """
+        from flwr.app import MetricRecord
+
+        def evaluate(round, arrays):
+            total = float(sum(a.sum() for a in arrays.to_numpy_ndarrays()))
+            return MetricRecord({"sum": total, "round": round})
+
+        arrays = ArrayRecord([np.zeros((2, 2)), np.ones(3, np.float32)])
+        result = FedAvg().start(grid, arrays, num_rounds=2, evaluate_fn=evaluate)
+        import copy, dataclasses, pickle
+        for same in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
+            assert same == result
+        assert type(result.train_metrics_clientapp) is dict
+"""
+
+
+def test_what_the_app_measures_is_told_round_by_round(make_app: MakeApp) -> None:
+    devices = Devices(make_app(main=MEASURED))
+    devices.run()
+    # Each round adds (10·1 + 20·2 + 30·3 + 40·4) / 100 = 3 to all 7 parameters. EVALUATE returns
+    # the sum of the model plus the index i, and i / 4, with the weight i + 1: the mean of i is
+    # (0·1 + 1·2 + 2·3 + 3·4) / 10 = 2.
+    rounds = [
+        {"train.train_loss": 0.5, "evaluate.eval_loss": total + 2.0, "evaluate.eval_acc": 0.5,
+         "server.sum": total, "server.round": round}
+        for round, total in [(1, 24.0), (2, 45.0)]
+    ]  # fmt: skip
+    assert devices.metrics[0] == {"server.sum": 3.0, "server.round": 0}
+    assert [pytest.approx(each) for each in devices.metrics[1:]] == rounds
+
+
+NOT_ALL_KEPT = """
+        from flwr.app import MetricRecord
+
+        def evaluate(round, arrays):
+            odd = {"nan": float("nan"), "inf": -float("inf"), "list": [1.0], "l" * 100: 1.0}
+            return MetricRecord(odd | {f"m{each:03}": each for each in range(200)})
+
+        FedAvg().start(grid, ArrayRecord([np.zeros(2)]), num_rounds=1, evaluate_fn=evaluate)
+"""
+
+
+def test_what_is_no_number_or_too_much_is_left_out(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    devices = Devices(make_app(main=NOT_ALL_KEPT))
+    devices.run()
+    expected = {"server.nan": "nan", "server.inf": "-inf"}
+    numbers = {f"server.m{each:03}": float(each) for each in range(98)}
+    assert devices.metrics[0] == expected | numbers
+    warnings = [each for each in caplog.messages if "is left out, and others may be" in each]
+    assert len(warnings) == 1
+    assert "'server.list'" in warnings[0]
+
+
 LEGACY_CLIENT = """
     import numpy as np
     from flwr.client import ClientApp, NumPyClient
@@ -303,6 +364,42 @@ def test_the_same_seed_gives_the_same_model_with_a_legacy_strategy(make_app: Mak
     np.testing.assert_array_equal(first.final(), second.final())
     other.run()
     assert [called for _, called, _ in first.pushed] != [called for _, called, _ in other.pushed]
+
+
+LEGACY_MEASURED = """
+    from flwr.server import ServerApp, ServerAppComponents, ServerConfig
+    from flwr.server.strategy import FedAvg
+
+    def server_fn(context):
+        def mean(metrics):
+            examples = sum(count for count, _ in metrics)
+            names = metrics[0][1]
+            return {n: sum(c * each[n] for c, each in metrics) / examples for n in names}
+
+        strategy = FedAvg(
+            on_fit_config_fn=lambda round: {"round": round},
+            evaluate_fn=lambda round, arrays, config: (10.0 + round, {"loss": 99.0, "name": "x"}),
+            fit_metrics_aggregation_fn=mean, evaluate_metrics_aggregation_fn=mean,
+        )
+        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=2))
+
+    app = ServerApp(server_fn=server_fn)
+"""
+
+
+def test_what_a_legacy_strategy_measures_is_told_too(make_app: MakeApp) -> None:
+    devices = Devices(make_app(client=LEGACY_CLIENT, server=LEGACY_MEASURED))
+    devices.run()
+    # fit returns the index i with the weight i + 1, whose mean is 2. In round r it adds r (1 + i),
+    # in the mean 3 r, to the parameters, first 4; `evaluate` returns the sum of two of them. The
+    # loss of evaluate_fn counts, not a metric of the same name.
+    rounds = [
+        {"train.index": 2.0, "evaluate.accuracy": 0.75, "evaluate.loss": 2 * value,
+         "server.loss": 10.0 + round}
+        for round, value in [(1, 4.0 + 3), (2, 4.0 + 3 + 6)]
+    ]  # fmt: skip
+    assert devices.metrics[0] == {"server.loss": 10.0}
+    assert [pytest.approx(each) for each in devices.metrics[1:]] == rounds
 
 
 TWO_MODELS = """

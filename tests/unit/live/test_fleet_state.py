@@ -242,3 +242,11 @@ def test_frequent_events_do_not_push_rare_ones_out_of_the_log(fleet: FleetState)
     numbers = [number for number, _ in lines]
     assert numbers == sorted(set(numbers))
     assert fleet.lines_after(numbers[-2]) == lines[-1:]
+
+
+def test_the_page_shows_what_an_app_has_measured_last(fleet: FleetState) -> None:
+    assert sections(fleet, fleet.device_states(), "running")["app_metrics"] is None
+    for round in (0, 1):
+        fleet.happen(event("app_measured", round=round, metrics={"server.a\n": round}))
+    found = sections(fleet, fleet.device_states(), "running")["app_metrics"]
+    assert found == {"round": 1, "metrics": {"server.a?": 1}}

@@ -6,10 +6,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-from muster.common.events import Evaluated, RoundCommitted
+from muster.common.events import AppMeasured, Evaluated, RoundCommitted
 from muster.server.account.journal_recovery import missing_events, newest, numbers
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import ContributionRow, PendingTransaction, RoundRow, StoredVector
+from muster.server.account.rows import (
+    ContributionRow,
+    EstimateRow,
+    PendingTransaction,
+    RoundRow,
+    StoredVector,
+)
 
 
 @pytest.fixture
@@ -69,6 +75,36 @@ def test_a_missing_round_is_told_with_the_staleness_of_its_updates(
     journal = told(tmp_path / "journal.jsonl", 1, 2, 3, 4)
     found = [vars(event)["staleness"] for _, event in missing_events(journal, ledger)]
     assert found == [{}, {"0": 1, "2": 2}]
+
+
+def test_metrics_of_an_app_are_told_with_the_rounds_that_the_journal_lacks(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    rows = [
+        EstimateRow(round, name, f'{{"server.loss": {round}}}')
+        for round in (0, 1, 3, 5, 6)
+        for name in ("app_measured", "other")
+    ]
+    row = RoundRow(6, 5, 6, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0,
+                   0.0, 8, 8, 60.0, 65.0, 5.0)  # fmt: skip
+    ledger.commit(row, [], PendingTransaction(estimates=rows), StoredVector("x", 1, b"x"))
+
+    def missing(journal: Path) -> list[tuple[str, int]]:
+        return [
+            (event.name, vars(event)["round"])
+            for _, event in missing_events(journal, ledger)
+            if isinstance(event, AppMeasured) or vars(event)["round"] >= 5
+        ]
+
+    journal = told(tmp_path / "journal.jsonl", 1, 2, 3, 4)
+    later = [("round_committed", 5), ("app_measured", 6), ("round_committed", 6)]
+    assert missing(journal) == [("app_measured", 5), *later]
+    with journal.open("a") as file:
+        file.write('{"event":"app_measured","round":5}\n')
+    assert missing(journal) == later
+    journal = told(tmp_path / "journal.jsonl", 3, 4)
+    measured = [round for name, round in missing(journal) if name == "app_measured"]
+    assert measured == [0, 1, 5, 6]
 
 
 def test_torn_lines_are_no_rounds(tmp_path: Path, ledger: Ledger) -> None:

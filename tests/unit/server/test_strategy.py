@@ -26,10 +26,11 @@ from muster.server.strategy.pipe import (
     said_in,
 )
 from muster.server.strategy.process import ServerRounds
-from muster.tasks.hosted import DeviceReply
+from muster.tasks.hosted import DeviceReply, Measured
 
 MODEL: Vector = np.array([1.5, -2.0, np.pi], np.float32)
-PUSH = Push(MODEL, {3: b"\x00\xff", 7: b"text"}, 12.5)
+MEASURED: Measured = {"train.loss": 0.1, "server.loss": "nan"}
+PUSH = Push(MODEL, {3: b"\x00\xff", 7: b"text"}, 12.5, MEASURED)
 REPLIES = {
     3: DeviceReply(MODEL * 2, 40, b"\xfe report"),
     5: DeviceReply(absence="decline: battery"),
@@ -60,13 +61,16 @@ def test_a_push_arrives_as_it_was_sent() -> None:
     assert isinstance(found, Push)
     np.testing.assert_array_equal(found.model, MODEL)
     assert (found.instructions, found.timeout_s) == (PUSH.instructions, 12.5)
+    assert found.measured == MEASURED
 
 
-@pytest.mark.parametrize("end", [StrategyEnd(MODEL), StrategyEnd(), StrategyEnd(failure="no")])
+@pytest.mark.parametrize(
+    "end", [StrategyEnd(MODEL, measured=MEASURED), StrategyEnd(), StrategyEnd(failure="no")]
+)
 def test_an_end_arrives_as_it_was_sent(end: StrategyEnd) -> None:
     found = said_in(read(b"".join(end.parts())))
     assert isinstance(found, StrategyEnd)
-    assert found.failure == end.failure
+    assert (found.failure, found.measured) == (end.failure, end.measured)
     assert (found.model is None) == (end.model is None)
     if found.model is not None:
         np.testing.assert_array_equal(found.model, MODEL)
@@ -78,8 +82,12 @@ def test_replies_arrive_as_they_were_sent() -> None:
 
 def test_the_process_of_a_strategy_asks_and_is_answered() -> None:
     answers, said = io.BytesIO(b"".join(replies_parts(REPLIES))), io.BytesIO()
-    same(dict(ServerRounds(answers, said).train(MODEL, PUSH.instructions, 12.5)))
-    assert said.getvalue() == b"".join(PUSH.parts())
+    rounds = ServerRounds(answers, said)
+    rounds.measured(MEASURED)
+    same(dict(rounds.train(MODEL, PUSH.instructions, 12.5)))
+    rounds.measured({})
+    rounds.end(MODEL)
+    assert said.getvalue() == b"".join([*PUSH.parts(), *StrategyEnd(MODEL).parts()])
     with pytest.raises(ConfigError, match="the server has gone"):
         ServerRounds(answers, said).train(MODEL, {}, None)
 

@@ -10,6 +10,7 @@ These are imported when the app is first used:
 - `hosting` calls the `ClientApp`;
 - `messages` knows what is in messages and replies;
 - `arrays` turns the arrays of a message into the model's vector and back;
+- `measured` finds the metrics that the `ServerApp` notes;
 - `records` turns records into bytes and back;
 - `loaded` is the app that trains and is evaluated, from all of these.
 """

@@ -35,6 +35,7 @@ from muster.tasks.flower.hosting import (
     other_draws,
     seed_generators,
 )
+from muster.tasks.flower.measured import NotedMetrics
 from muster.tasks.flower.messages import (
     copied,
     model_record,
@@ -62,6 +63,7 @@ class FleetNodes(Nodes):
     Attributes:
         model: the newest model that the app has shown since its last round; None if it has not.
         failure: why no message is answered any more; None as long as all were.
+        noted: the metrics of the app.
 
     Args:
         local: patterns of the names of arrays that stay on each device.
@@ -79,6 +81,7 @@ class FleetNodes(Nodes):
     ) -> None:
         self.model: Vector | None = None
         self.failure: ConfigError | None = None
+        self.noted = NotedMetrics()
         self._rounds, self._host, self._local = rounds, host, local
         self._format: ArrayFormat | None = None  # that of the first message of training
         self._nodes, self._seed = sorted(index + 1 for index in devices), seed
@@ -162,6 +165,7 @@ class FleetNodes(Nodes):
                 )
         limits = [timeout_s, *(message.metadata.ttl for _, message in training.values())]
         self.model = None
+        self._rounds.measured(self.noted.new())
         replies = self._rounds.train(
             model, instructions, min(limit for limit in limits if limit is not None)
         )
@@ -278,7 +282,7 @@ def run_server_app(
     seed_generators(seed, "server")
     context = Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(project.run_config))
     try:
-        with _strategies_of(fleet):
+        with _strategies_of(fleet), fleet.noted.watching():
             server(LocalGrid(fleet), context)
     except (Exception, SystemExit) as error:  # an app may raise anything
         raise fleet.failure or ConfigError(
@@ -287,6 +291,7 @@ def run_server_app(
         ) from error
     if fleet.failure is not None:  # the app has caught it
         raise fleet.failure
+    rounds.measured(fleet.noted.new())
     return fleet.model
 
 

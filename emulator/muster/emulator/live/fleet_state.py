@@ -163,6 +163,7 @@ class FleetState:
         self.group_evaluations: dict[str, GroupEvaluation] = {}
         self.traffic: dict[str, LinkTraffic] = {}
         self.scenario_s: float | None = None
+        self.app_measured: Event | None = None
         self._outside: set[int] = set()
         self._working = set[int]()
         self._closed: dict[int, str] = {}
@@ -268,6 +269,9 @@ class FleetState:
         self.evaluations.append(
             (event["round"], event["version"], event["loss"], event["accuracy"])
         )
+
+    def _app_measured(self, event: Event) -> None:
+        self.app_measured = event
 
     def _traffic(self, event: Event) -> None:
         link = self.traffic.setdefault(str(event["group"]), LinkTraffic())
@@ -401,6 +405,7 @@ _HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
     "left": FleetState._left,
     "round_committed": FleetState._round_committed,
     "evaluated": FleetState._evaluated,
+    "app_measured": FleetState._app_measured,
     "traffic": FleetState._traffic,
     "died": FleetState._died,
 }

@@ -39,6 +39,7 @@ def sections(state: FleetState, states: str, run_state: str) -> dict[str, Any]:
         "groups": _groups(state, states),
         "finding": asdict(finding(state, run_state)),
         "links": {group: _link(link) for group, link in state.traffic.items()},
+        "app_metrics": _app_metrics(state.app_measured),
         "faults": _faults(state.progress.faults.values()),
     }
 
@@ -125,6 +126,14 @@ def _run(state: FleetState, run_state: str) -> dict[str, Any]:
         "seconds": progress.seconds,
         "looked_at": len(state.digests),
     }
+
+
+def _app_metrics(event: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What the server side of an app has measured last."""
+    if event is None:
+        return None
+    metrics = {clean(name): value for name, value in event["metrics"].items()}
+    return {"round": event["round"], "metrics": metrics}
 
 
 def _groups(state: FleetState, states: str) -> list[dict[str, Any]]:

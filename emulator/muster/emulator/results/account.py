@@ -27,6 +27,7 @@ import pandas as pd
 from muster.common.clock_kinds import is_lockstep
 from muster.common.config import parse_toml
 from muster.common.errors import ConfigError, LedgerError
+from muster.common.events import AppMeasured
 from muster.emulator.results.calls import OUTCOMES, calls_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.results.run_row import RunRow
@@ -235,6 +236,18 @@ class Account:
                 for entry in _entries(json.loads(text))
             ]
             return pd.DataFrame(flat, columns=list(kinds)).astype(kinds)
+
+    @cached_property
+    def app_metrics(self) -> pd.DataFrame:
+        """What the server side of an app measured, a row for each metric and round.
+
+        Columns: `round`, 0 for the initial model; `metric`; `value`, NaN if it is not finite.
+        """
+        found = self.estimates[self.estimates["name"] == AppMeasured.name]
+        numbers = found["value"].where(found["word"].isna(), np.nan)
+        return pd.DataFrame(
+            {"round": found["round"], "metric": found["key"].astype("string"), "value": numbers}
+        ).reset_index(drop=True)
 
     @cached_property
     def warnings(self) -> pd.DataFrame:

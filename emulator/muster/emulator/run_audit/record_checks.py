@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from muster.common.errors import ConfigError
+from muster.common.events import AppMeasured
 from muster.emulator.results.summary import MODEL, SUMMARY, read_summary
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
@@ -64,7 +65,8 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
     """The journal has every committed round and every evaluation once, with the same numbers."""
     rounds = {row["round"]: row for row in evidence.rows("SELECT * FROM rounds")}
     versions = {row["version"]: row for row in evidence.rows("SELECT * FROM evaluations")}
-    told, evaluated, faults = Counter[int](), Counter[int](), dict[tuple[str, int], set[str]]()
+    told, evaluated, measured = Counter[int](), Counter[int](), Counter[int]()
+    faults = dict[tuple[str, int], set[str]]()
     status: str | None = None
     for event in evidence.events():
         name = event.get("event")
@@ -75,6 +77,11 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
             evaluated[event["version"]] += 1
             row = versions.get(event["version"])
             _compare_event(event, row, _OF_EVALUATION, log, event["round"])
+        elif name == "app_measured":
+            measured[event["round"]] += 1
+            log.compare("metrics of the app in the journal",
+                        evidence.estimates(event["round"]).get(AppMeasured.name), event["metrics"],
+                        event["round"])  # fmt: skip
         elif name == "ended":
             status = event.get("status")
         elif name in _NEEDS:
@@ -83,6 +90,9 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
     ended = recorded is not None
     _compare_counts("the event round_committed of round", rounds.keys(), told, ended, log)
     _compare_counts("the event evaluated of version", versions.keys(), evaluated, ended, log)
+    query = f"SELECT round FROM estimates WHERE name = '{AppMeasured.name}'"
+    of_app = [row["round"] for row in evidence.rows(query)]
+    _compare_counts("the event app_measured of round", of_app, measured, ended, log)
     if not ended:
         log.skip("the end of the journal: the run goes on, or its server was killed")
     else:

@@ -6,14 +6,15 @@ every round and every evaluation once.
 """
 
 import mmap
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
 import orjson
 
-from muster.common.events import Evaluated, Event, RoundCommitted
+from muster.common.events import AppMeasured, Evaluated, Event, RoundCommitted
 from muster.server.account.ledger import Ledger
+from muster.server.account.rows import RoundRow
 
 
 def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
@@ -23,7 +24,8 @@ def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
     Returns:
         For each event, the UNIX time at which the round was closed or the version evaluated.
     """
-    told, evaluated = numbers(journal, {RoundCommitted: "round", Evaluated: "version"}).values()
+    fields = {RoundCommitted: "round", Evaluated: "version", AppMeasured: "round"}
+    told, evaluated, measured = numbers(journal, fields).values()
     rounds = [row for row in ledger.rounds_after(_whole(told, 1)) if row.round not in told]
     evaluations = [
         (at, event)
@@ -32,8 +34,24 @@ def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
     ]
     counted = ledger.staleness_after(rounds[0].round - 1) if rounds else {}
     committed = [(row.closed_at, row.committed(counted.get(row.round, {}))) for row in rounds]
-    events = [*committed, *evaluations]
+    events = [*_app_metrics(ledger, rounds, measured), *committed, *evaluations]
     return sorted(events, key=lambda entry: entry[0])
+
+
+def _app_metrics(
+    ledger: Ledger, rounds: Sequence[RoundRow], told: Set[int]
+) -> list[tuple[float, Event]]:
+    """The metrics of an app that were not told before these rounds, which the journal lacks too.
+    Those of the initial model come before round 1."""
+    if not rounds:
+        return []
+    closed = {row.round: row.closed_at for row in rounds}
+    closed |= {0: closed[1]} if 1 in closed else {}
+    return [
+        (closed[row.round], row.app_measured())
+        for row in ledger.app_measured_from(min(closed))
+        if row.round in closed and row.round not in told
+    ]
 
 
 def _whole(numbers: Set[int], first: int) -> int:

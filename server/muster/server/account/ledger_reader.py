@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from muster.common.errors import LedgerError
-from muster.common.events import Evaluated
+from muster.common.events import AppMeasured, Evaluated
 from muster.server.account.rows import (
+    EstimateRow,
     MemoryRow,
     OpenAssignmentRow,
     ParticipationRow,
@@ -126,6 +127,11 @@ class LedgerReader:
         for number, staleness, updates in rows:
             found.setdefault(number, {})[staleness] = updates
         return found
+
+    def app_measured_from(self, round: int) -> list[EstimateRow]:
+        """The metrics of the server side of an app, from a round on."""
+        query = "SELECT round, name, value FROM estimates WHERE round >= ? AND name = ?"
+        return [EstimateRow(*row) for row in self._db.execute(query, (round, AppMeasured.name))]
 
     def next_s(self) -> float:
         """In lockstep, scenario seconds at which the next round opens; 0 before the first."""

@@ -9,6 +9,7 @@ import orjson
 
 from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
+from muster.common.events import AppMeasured
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
 from muster.server.account.rows import (
     AnswerRow,
@@ -25,6 +26,7 @@ from muster.server.knowledge.participation import Seen
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
 from muster.server.updates.uploads import TransferCost
+from muster.tasks.hosted import Measured
 
 _Report = tuple[str | None, str | None, float | None]
 """A device's report about itself: JSON of its state, JSON of its covariates X, and the scenario
@@ -202,6 +204,11 @@ class PendingRows:
         self._transaction.estimates += [
             EstimateRow(round, name, json.dumps(value)) for name, value in estimates.items()
         ]
+
+    def measured(self, round: int, metrics: Measured) -> None:
+        """Add what the server side of an app measured of the version of a round."""
+        if metrics:
+            self.estimates(round, {AppMeasured.name: metrics})
 
     def _last_report(self, device: EnrolledDevice) -> _Report:
         if (seen := device.seen) is None:

@@ -1,10 +1,11 @@
 """The rows of the ledger, and the statements that write them. ledger.sql explains the columns."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from muster.common.events import RoundCommitted
+from muster.common.events import AppMeasured, RoundCommitted
 
 
 class MemberRow(NamedTuple):
@@ -152,6 +153,10 @@ class EstimateRow(NamedTuple):
     round: int
     name: str
     value: str
+
+    def app_measured(self) -> AppMeasured:
+        """The event of the journal for metrics of an app."""
+        return AppMeasured(self.round, json.loads(self.value))
 
 
 class ParticipationRow(NamedTuple):

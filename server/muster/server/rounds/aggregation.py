@@ -194,7 +194,11 @@ class Aggregation:
         def store(write: Callable[[], None]) -> Awaitable[None]:
             return self._room.write("replies", lambda: self._worker.run(write))
 
-        old, model = self._versions.model, await strategy.conclude(round.number, replies, store)
+        before = strategy.push.measured if round.number == 1 else {}
+        said = await strategy.conclude(round.number, replies, store)
+        self._pending.measured(0, before)
+        self._pending.measured(round.number, said.measured)
+        old, model = self._versions.model, said.model
         if model is None:
             model = old
             self._tell(Warned(round.number, self._rule.kind, _NO_MODEL))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
-from muster.common.events import Tell
+from muster.common.events import AppMeasured, Tell
 from muster.common.exchange import Commit
 from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
@@ -148,6 +148,9 @@ class RoundCommit:
         writing = self._write, row, answers, rows, closed.model, closed.state, bases
         await self._room.write(f"round {row.round}", lambda: self._worker.run(*writing))
         updates.round.happen(RoundEvent.COMMITTED)
+        for estimate in rows.estimates:
+            if estimate.name == AppMeasured.name:
+                self._tell(estimate.app_measured())
         counted = (each.staleness for each in rows.contributions if each.outcome == "folded")
         self._tell(row.committed(Counter(counted)))
         if closed.model is not None:

@@ -89,9 +89,9 @@ class StrategyDriver:
 
     async def conclude(
         self, round: int, replies: Mapping[int, DeviceReply], store: Store
-    ) -> Vector | None:
-        """Tell the strategy what came of a round, and return the model that it made of it; None if
-        it ended without showing one.
+    ) -> Push | StrategyEnd:
+        """Tell the strategy what came of a round, and return what it says then. It has the model
+        that the strategy made of the round, unless it ended without showing one.
 
         Raises:
             RunFailed: the process died, or the app cannot be hosted.
@@ -102,7 +102,7 @@ class StrategyDriver:
         await self._send(replies_parts(replies))
         said = await self._next()
         self.push = said if isinstance(said, Push) else None
-        return said.model
+        return said
 
     async def close(self) -> None:
         """End the process."""

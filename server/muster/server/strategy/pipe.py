@@ -8,14 +8,14 @@ import base64
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from muster.common.exchange import Body
 from muster.common.tensors import WIRE, Vector
-from muster.tasks.hosted import DeviceReply
+from muster.tasks.hosted import DeviceReply, Measured
 from muster.wire.bodies import body_view
 
 LENGTHS = struct.Struct("<QQ")
@@ -37,22 +37,24 @@ class Push:
         model: from which devices train, float32, shape (parameters,).
         instructions: what each device is told, by its index in the population.
         timeout_s: seconds after which the strategy no longer waits; None: no limit.
+        measured: what the app has measured since the last round.
     """
 
     model: Vector
     instructions: Mapping[int, bytes]
     timeout_s: float | None
+    measured: Measured = field(default_factory=dict)
 
     def parts(self) -> list[Body]:
         told = told_to_json(self.instructions)
-        header = {"push": {"timeout_s": self.timeout_s, "instructions": told}}
-        return parts(header, [body_view(self.model)])
+        push = {"timeout_s": self.timeout_s, "instructions": told, "measured": self.measured}
+        return parts({"push": push}, [body_view(self.model)])
 
     @classmethod
     def of(cls, message: PipeMessage) -> "Push":
         told = message.header["push"]
         instructions = told_from_json(told["instructions"])
-        return cls(_vector(message.body), instructions, told["timeout_s"])
+        return cls(_vector(message.body), instructions, told["timeout_s"], told["measured"])
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,22 @@ class StrategyEnd:
     Attributes:
         model: the model that its last round has made; None if it is not known.
         failure: why it cannot go on; empty if it has ended by itself.
+        measured: what the app has measured since the last round.
     """
 
     model: Vector | None = None
     failure: str = ""
+    measured: Measured = field(default_factory=dict)
 
     def parts(self) -> list[Body]:
         bodies = [] if self.model is None else [body_view(self.model)]
-        return parts({"end": {"failure": self.failure}}, bodies)
+        return parts({"end": {"failure": self.failure, "measured": self.measured}}, bodies)
 
     @classmethod
     def of(cls, message: PipeMessage) -> "StrategyEnd":
         model = _vector(message.body) if message.body else None
-        return cls(model, message.header["end"]["failure"])
+        end = message.header["end"]
+        return cls(model, end["failure"], end["measured"])
 
 
 def said_in(message: PipeMessage) -> Push | StrategyEnd:

@@ -15,7 +15,7 @@ from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
 from muster.server.beside import Input, Output, results_pipe
 from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
-from muster.tasks.hosted import DeviceReply, HostedTask
+from muster.tasks.hosted import DeviceReply, HostedTask, Measured
 from muster.tasks.opening import open_task
 
 
@@ -38,6 +38,11 @@ class ServerRounds:
     def __init__(self, replies: Input, pushes: Output) -> None:
         self._replies = replies
         self._pushes = pushes
+        self._measured: Measured = {}
+
+    def measured(self, metrics: Measured) -> None:
+        """See `muster.tasks.hosted.StrategyRounds.measured`."""
+        self._measured = metrics
 
     def train(
         self, model: Vector, instructions: Mapping[int, bytes], timeout_s: float | None
@@ -47,9 +52,13 @@ class ServerRounds:
         Raises:
             ConfigError: the server has gone.
         """
-        self.say(Push(model, instructions, timeout_s))
+        self.say(Push(model, instructions, timeout_s, self._measured))
         header, body = LENGTHS.unpack(self._read(LENGTHS.size))
         return replies_in(message_of(self._read(header), self._read(body)))
+
+    def end(self, model: Vector | None) -> None:
+        """Say that the strategy has ended, and with which model."""
+        self.say(StrategyEnd(model, measured=self._measured))
 
     def say(self, said: Push | StrategyEnd) -> None:
         for part in said.parts():
@@ -72,7 +81,7 @@ def main(replies: Input, pushes: Output) -> None:
         task = open_task(setup.task, setup.population, setup.seed)
         if not isinstance(task, HostedTask):
             raise ConfigError("task: it has no strategy")
-        rounds.say(StrategyEnd(task.run_strategy(rounds, setup.devices)))
+        rounds.end(task.run_strategy(rounds, setup.devices))
     except ConfigError as error:
         rounds.say(StrategyEnd(failure=str(error)))
 

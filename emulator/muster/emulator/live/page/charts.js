@@ -85,6 +85,15 @@ export function drawQuality(model) {
   const fact = run.loss === null ? "No version has been evaluated yet."
     : `Loss ${number(run.loss)}${run.accuracy === null ? "" : `, accuracy ${percent(run.accuracy)}`} after round ${number(run.evaluated_round)}.`;
   say($("quality-text"), `${fact}${model.sections.faults.length ? " Bands: rounds with a fault." : ""}`);
+  drawAppMetrics(model.sections.app_metrics);
+}
+
+// What the server side of a Flower app has measured last.
+function drawAppMetrics(measured) {
+  $("app-metrics").hidden = !measured;
+  if (!measured) return;
+  const shown = Object.entries(measured.metrics).map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`);
+  say($("app-metrics"), `Measured by the app ${measured.round ? `after round ${number(measured.round)}` : "before the first round"}: ${shown.join(", ")}.`);
 }
 
 export function drawWeights(model) {

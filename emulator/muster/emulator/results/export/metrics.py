@@ -46,7 +46,7 @@ class MetricPoint(NamedTuple):
 
 def metric_points(account: Account) -> list[MetricPoint]:
     """The values of all metrics, by round; those that are missing or not finite are left out."""
-    found = (*_of_evaluations(account), *_of_rounds(account))
+    found = (*_of_evaluations(account), *_of_rounds(account), *_of_app(account))
     return sorted(
         (point for point in found if _is_finite(point.value)),
         key=lambda point: (point.round, point.name),
@@ -85,3 +85,10 @@ def _of_rounds(account: Account) -> Iterator[MetricPoint]:
         for name, values in table.astype("float64").items():
             for round, value, at in zip(rounds.index, values, rounds["closed_at"], strict=True):
                 yield MetricPoint(f"{prefix}/{name}", round, value, at)
+
+
+def _of_app(account: Account) -> Iterator[MetricPoint]:
+    """What the server side of an app measured of the versions that the rounds made."""
+    closed = dict(zip(account.rounds["round"], account.rounds["closed_at"], strict=True))
+    for round, name, value in account.app_metrics.itertuples(index=False):
+        yield MetricPoint(f"app/{name}", round, value, closed[max(round, 1)])

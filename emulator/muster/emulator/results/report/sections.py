@@ -16,6 +16,7 @@ import pandas as pd
 from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import (
+    app_metrics,
     coverage,
     expectations,
     faults,
@@ -299,6 +300,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     headline,
     expectations.section,
     learning,
+    app_metrics.section,
     groups,
     pace.section,
     participation.section,

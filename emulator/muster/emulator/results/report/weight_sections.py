@@ -5,6 +5,7 @@ A run has none of them if all its updates weigh the same and its aggregator esti
 
 import pandas as pd
 
+from muster.common.events import AppMeasured
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.coverage import COVERAGE
 from muster.emulator.results.report.privacy import PRIVACY
@@ -32,7 +33,7 @@ _QUANTILES = {"min": "least", "p05": "5th percentile", "median": "median", "max"
 
 def weights(account: Account, summary: Summary) -> ReportSection | None:
     rounds, warnings = weighed(account), _warnings(account)
-    estimated = (account.estimates["name"] != COVERAGE).any()
+    estimated = (~account.estimates["name"].isin([COVERAGE, AppMeasured.name])).any()
     if not estimated and not weights_differ(account) and warnings is None:
         return None
     text = (
@@ -156,7 +157,8 @@ def estimates(account: Account, summary: Summary) -> ReportSection | None:
 
 def _known(name: str) -> bool:
     """Whether another section shows estimates of this name."""
-    shown = {*PROPENSITIES, CALIBRATION, RESIDUALS, STALE, SHARES, FLOOR, PRIVACY, COVERAGE}
+    shown = {*PROPENSITIES, CALIBRATION, RESIDUALS, STALE, SHARES, FLOOR, PRIVACY, COVERAGE,
+             AppMeasured.name}  # fmt: skip
     return name in shown or name.startswith(OVERLAP) or _is_clipped(name)
 
 
