@@ -81,7 +81,7 @@ def test_updates_of_an_open_round_are_no_metric_yet(two_rounds: RunFolder) -> No
 
 def test_the_tables_are_those_of_the_ledger_but_the_servers_own(run: RunFolder) -> None:
     names = run.ledger.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    own = {"run", "versions", "aggregator_state", "memory", "shared_work"}
+    own = {"run", "inputs", "versions", "aggregator_state", "memory", "shared_work"}
     assert {name for (name,) in names} - own == set(TABLES)
 
 
