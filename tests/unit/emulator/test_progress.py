@@ -170,6 +170,20 @@ def test_every_problem_is_shown_at_once(quiet: bool) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
+def test_a_training_that_fails_is_said_once(quiet: bool) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="digits", quiet=quiet)
+    for round, client in [(4, "dev-0003"), (4, "dev-0001"), (5, "dev-0003")]:
+        failed = {"round": round, "client": client, "error": "ValueError: no\nrows"}
+        lines.show({"event": "training_failed", **failed})
+    (said,) = lines_of(stream)
+    assert said.startswith(
+        "digits: problem: training failed on dev-0003 in round 4: ValueError: no"
+    )
+    assert said.endswith("rows")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
 def test_what_an_aggregator_warns_of_is_shown_at_once(quiet: bool) -> None:
     stream = io.StringIO()
     lines = Lines(stream, ManualClock(), title="digits", quiet=quiet)

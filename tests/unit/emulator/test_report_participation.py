@@ -48,11 +48,11 @@ def test_participation_is_the_same_number_wherever_it_is_stated(run: RunFolder) 
     rate = "37.5 %"  # 3 of 4 × 2
     assert facts["participation"] == rate
     assert dict(section_of(folder).facts) == {
-        "participation": f"{rate} of 4 enrolled clients × 2 rounds",
+        "participation": f"{rate} of 4 enrolled devices × 2 rounds",
         "calls that led to a folded update": "60.0 %",
     }
-    assert titles(folder)[0] == f"Participation {rate}: 1.5 of 4 clients per round"
-    assert f"  participation  {rate} of 4 enrolled clients × 2 rounds" in describe(summary, folder)
+    assert titles(folder)[0] == f"Participation {rate}: 1.5 of 4 devices per round"
+    assert f"  participation  {rate} of 4 enrolled devices × 2 rounds" in describe(summary, folder)
     assert delivered is not None
     assert delivered.table is not None  # 4 of 8: an update that came late was delivered too
     assert list(delivered.table.columns[-2:]) == ["planned delivery", "measured delivery"]
@@ -84,8 +84,8 @@ def test_rounds_and_clients_that_are_all_alike_are_stated_and_not_drawn(run: Run
     section = section_of(run.commit())
     assert section.figure == ""
     assert section.points == [
-        "Each round called 2 clients; 2 accepted the call, and 2 had their update folded.",
-        "All 2 enrolled clients contributed, 3 updates each.",
+        "Each round called 2 devices; 2 accepted the call, and 2 had their update folded.",
+        "All 2 enrolled devices contributed, 3 updates each.",
     ]
 
 
@@ -96,13 +96,13 @@ def test_only_the_panel_that_shows_a_difference_is_drawn(run: RunFolder) -> None
     section = section_of(run.commit())
     assert section.figure == "participation"
     assert section.points[0] == (
-        "Each round called 2 clients; 2 accepted the call, and 1 had their update folded."
+        "Each round called 2 devices; 2 accepted the call, and 1 had their update folded."
     )
-    assert titles(run.path) == ["1 of 2 enrolled clients never contributed"]
+    assert titles(run.path) == ["1 of 2 enrolled devices never contributed"]
 
 
 def test_a_run_without_rounds_has_no_participation(run: RunFolder) -> None:
     run.clients("a")
     section = section_of(run.commit())
-    assert dict(section.facts)["participation"] == "– of 1 enrolled clients × 0 rounds"
+    assert dict(section.facts)["participation"] == "– of 1 enrolled devices × 0 rounds"
     assert section.figure == ""

@@ -256,9 +256,9 @@ def test_shares_say_how_many_are_below_the_floor(run: RunFolder) -> None:
         run.estimate(shares=shares, floor=0.01, clipped_shares=1)
     section = section_of(weight_sections.shares, run.commit())
     assert section is not None
-    assert section.text.startswith("ĉ of 3 clients: 0.005 to 0.6, 1 below the floor in the newest")
+    assert section.text.startswith("ĉ of 3 devices: 0.005 to 0.6, 1 below the floor in the newest")
     assert dict(section.facts) == {"updates below the floor in a round": "1 (at most 1)"}
-    assert findings("shares", run.path) == ["ĉ of 3 clients: 0.005 to 0.6, 1 below the floor"]
+    assert findings("shares", run.path) == ["ĉ of 3 devices: 0.005 to 0.6, 1 below the floor"]
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_shares_of_one_round_of_nobody_are_drawn(run: RunFolder) -> None:
     run.clients("a")
     run.round({})
     run.estimate(shares={"a": 0.0}, floor=0.5)
-    assert findings("shares", run.commit()) == ["ĉ of 1 clients: 0 to 0, 1 below the floor"]
+    assert findings("shares", run.commit()) == ["ĉ of 1 devices: 0 to 0, 1 below the floor"]
 
 
 def test_without_shares_the_figure_says_so(run: RunFolder) -> None:

@@ -192,3 +192,16 @@ def test_the_scenario_time_is_that_of_the_end_of_the_newest_round(
     newest = RoundFacts(1, 1, 1, 1, 1, 0, 0, 1.5, 1.0, 1.0, 1.0, 900.0, 100.0, 960.0)
     state.learn(LedgerRows(rounds=[newest]))
     assert shown(state)["run"]["scenario_s"] == expected
+
+
+@pytest.mark.parametrize("run_state", ["running", "completed"])
+def test_a_training_that_failed_is_said_once(run_state: str) -> None:
+    state = fleet()
+    learn_round(state, 1, [("near-0000", 1.0, 1.0)])
+    for number in (2, 3):
+        state.happen(
+            event("training_failed", round=number, client="far-0001", error=f"KeyError: {number}")
+        )
+    said = shown(state, run_state)["more"]
+    assert said.endswith("Training failed on far-0001 in round 2: KeyError: 2.")
+    assert said.count("far-0001") == 1

@@ -48,7 +48,7 @@ def finding(state: FleetState, run_state: str) -> Headline:
     running = run_state == "running"
     acting = [each for each in state.progress.faults.values() if each.acting]
     first, details, holding = _hold_up(state, running, _struck(state, acting))
-    sentences = [first, *details, _open_round(state) if running else ""]
+    sentences = [first, *details, _open_round(state) if running else "", _failed_training(state)]
     if acting:
         sentences.insert(0, _acting(state, acting))
     text, *more = filter(None, sentences)
@@ -163,6 +163,11 @@ def _open_round(state: FleetState) -> str:
         f"the answers of {_plural(silent, 'device')} are missing"
         f"{f' (at work: {at_work})' if at_work else ''}."
     )
+
+
+def _failed_training(state: FleetState) -> str:
+    said = state.progress.failed_training
+    return f"{said[0].upper()}{said[1:].rstrip('.')}." if said else ""
 
 
 def _often(holder: HoldUp) -> str:

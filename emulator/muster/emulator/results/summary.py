@@ -27,7 +27,7 @@ UNFINISHED = "unfinished"
 """Status of a run whose ledger has none: the run goes on, or its server was killed."""
 
 PARTICIPATION = (
-    "Participation is the number of folded updates divided by the number of enrolled clients times "
+    "Participation is the number of folded updates divided by the number of enrolled devices times "
     "the number of rounds."
 )
 """The definition; everything else that is called participation in texts of a run has this value."""
@@ -95,15 +95,15 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
 
 
 def participation_rate(account: "Account") -> float | None:
-    """Participation as `PARTICIPATION` defines it; None without enrolled clients or rounds."""
+    """Participation as `PARTICIPATION` defines it; None without enrolled devices or rounds."""
     opportunities = account.enrolled * len(account.rounds)
     return _outcomes(account)["folded"] / opportunities if opportunities else None
 
 
 def participation_text(summary: Mapping[str, Any]) -> str:
-    """For example "39.9 % of 22 enrolled clients × 96 rounds"."""
+    """For example "39.9 % of 22 enrolled devices × 96 rounds"."""
     rate = percent_text(summary["participation_rate"])
-    return f"{rate} of {summary['enrolled']} enrolled clients × {summary['rounds']} rounds"
+    return f"{rate} of {summary['enrolled']} enrolled devices × {summary['rounds']} rounds"
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:

@@ -71,6 +71,7 @@ class RunProgress:
         awaited: the first devices for which the open round has waited for some seconds; empty if
             it does not wait.
         waiting: that it waits and for whom, for a person; empty if it does not.
+        failed_training: the first training that failed, for a person; empty if none did.
         faults: the occurrences of faults by name and number, in the order in which they appeared.
         notices: messages for a person, one line each; the displays remove them.
     """
@@ -99,6 +100,7 @@ class RunProgress:
     measuring: str = ""
     awaited: Sequence[str] = ()
     waiting: str = ""
+    failed_training: str = ""
     faults: dict[tuple[str, int], FaultProgress] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     _committed_at: float | None = None
@@ -212,6 +214,12 @@ class RunProgress:
             self.present.clear()
             self.arriving, self._committed_at = 0, None
 
+    def _training_failed(self, event: Event) -> None:
+        if not self.failed_training:  # it may happen to every device in every round
+            who, error = clean(event["client"]), clean(event["error"])
+            self.failed_training = f"training failed on {who} in round {event['round']}: {error}"
+            self.notices.append(f"problem: {self.failed_training}")
+
     def _restarted(self, event: Event) -> None:
         self.notices.append(f"{clean(event['process'])} was restarted")
 
@@ -290,6 +298,7 @@ _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
     "verifying": RunProgress._verifying,
     "verified": RunProgress._verified,
     "died": RunProgress._died,
+    "training_failed": RunProgress._training_failed,
     "restarted": RunProgress._restarted,
     "fault_planned": RunProgress._fault_planned,
     "fault_applied": RunProgress._fault_applied,

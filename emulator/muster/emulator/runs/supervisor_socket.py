@@ -65,7 +65,7 @@ class SupervisorSocket:
     ) -> tuple[str, Talk]:
         """Read the request. Who can connect is the user of the run."""
         if not (line := await read_line(reader, _MOST_BYTES)):
-            raise ConnectionResetError("the client has gone")
+            raise ConnectionResetError("the caller has gone")
         return "the user", partial(self._answer, line, writer)
 
     async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The outcome of every call: a row for each client, a column for each round.
+"""The outcome of every call: a row for each device, a column for each round.
 
 A cell that stands for several calls has the colour of their most frequent outcome.
 """
@@ -139,8 +139,8 @@ def _label_rows(axes: Axes, groups: pd.Series, tops: Ints) -> None:
 
 
 def _grain(members: int, bins: str) -> str:
-    parts = [*([f"{members} clients"] if members > 1 else []), *([bins] if bins else [])]
-    return f"most frequent of {' × '.join(parts)}" if parts else "clients"
+    parts = [*([f"{members} devices"] if members > 1 else []), *([bins] if bins else [])]
+    return f"most frequent of {' × '.join(parts)}" if parts else "devices"
 
 
 def _key(axes: Axes, cells: Ints) -> None:

@@ -1,4 +1,4 @@
-"""A grid with a cell for each client, coloured by the number of its folded updates.
+"""A grid with a cell for each device, coloured by the number of its folded updates.
 
 Ten clients fill one row of labelled cells. Thousands fill rows of a hundred, group by group.
 """
@@ -37,10 +37,10 @@ def strip_height_in(account: Account) -> float:
 
 
 def draw_heat_strip(axes: Axes, account: Account) -> None:
-    """Draw a cell for every client of the population, enrolled or not."""
+    """Draw a cell for every device of the population, enrolled or not."""
     clients = account.client_totals
     if clients.empty:
-        style.say(axes, "No client yet", "The population is not in the ledger yet.")
+        style.say(axes, "No device yet", "The population is not in the ledger yet.")
         return
     blocks = _blocks(clients)
     columns = min(PER_ROW, max(len(block) for _, block in blocks))
@@ -113,10 +113,10 @@ def _label_columns(axes: Axes, clients: pd.DataFrame, shape: tuple[int, ...]) ->
         width = int(_CELLS_WIDE_IN / columns / _LETTER_IN)
         shared, names = _split_names([str(name) for name in clients["client"]], width)
         axes.set_xticks(range(columns), names, parse_math=False)
-        axes.set_xlabel(f"clients {shared}…" if shared else "clients", parse_math=False)
+        axes.set_xlabel(f"devices {shared}…" if shared else "devices", parse_math=False)
     else:
         to_a_row = f", {columns} to a row" if len(clients) > columns else ""
-        axes.set_xlabel(f"clients in the order of the population{to_a_row}")
+        axes.set_xlabel(f"devices in the order of the population{to_a_row}")
 
 
 def _split_names(names: list[str], width: int) -> tuple[str, list[str]]:
@@ -152,16 +152,16 @@ def _scale(axes: Axes, norm: Normalize) -> None:
 
 
 def heat_strip_finding(clients: pd.DataFrame) -> str:
-    """Whether all enrolled clients contributed, as a clause."""
+    """Whether all enrolled devices contributed, as a clause."""
     enrolled = clients[clients["enrolled_at"].notna()]
     if enrolled.empty:
         return "No device has enrolled"
     never = int((enrolled["folded"] == 0).sum())
     if never:
-        return f"{never} of {len(enrolled)} enrolled clients never contributed"
+        return f"{never} of {len(enrolled)} enrolled devices never contributed"
     least, most = int(enrolled["folded"].min()), int(enrolled["folded"].max())
     updates = "1 update" if most == 1 else f"{most} updates"
     each = updates if least == most else f"between {least} and {updates}"
     if len(enrolled) == 1:
-        return f"The only enrolled client contributed {updates}"
-    return f"All {len(enrolled)} enrolled clients contributed, {each} each"
+        return f"The only enrolled device contributed {updates}"
+    return f"All {len(enrolled)} enrolled devices contributed, {each} each"

@@ -24,7 +24,7 @@ def calls(account: Account, summary: Summary) -> ReportSection | None:
     if not account.has_lives:
         return None
     text = (
-        "Each row is a client and each column a round. A device declines a call if its state does "
+        "Each row is a device and each column a round. A device declines a call if its state does "
         "not allow training or if it is unwilling. Stripes across a group follow the hours of the "
         "day."
     )

@@ -45,7 +45,7 @@ def section(account: Account, summary: Summary) -> ReportSection:
         )
     if clients_differ(clients):
         points.append(
-            "In the strip of clients, different colours mean that some clients contributed more "
+            "In the strip of devices, different colours mean that some devices contributed more "
             "updates than others."
         )
     elif len(clients):
@@ -71,7 +71,7 @@ def participation(account: Account) -> Figure:
     if clients_differ(account.client_totals):
         draws[draw_heat_strip] = strip_height_in(account)
     if not draws:
-        return nothing("No difference", "All rounds and all clients are alike.")
+        return nothing("No difference", "All rounds and all devices are alike.")
     heights = list(draws.values())
     figure = style.new_figure(sum(heights) + _TITLE_IN * len(heights))
     panels = figure.subplots(len(draws), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -94,9 +94,9 @@ def _every_round(rounds: pd.DataFrame) -> str:
     """A sentence on rounds that are all alike."""
     called, accepted, folded = (int(count) for count in rounds[_COHORT].iloc[0])
     which = "Each round" if len(rounds) > 1 else "The only round"
-    clients = "client" if called == 1 else "clients"
+    devices = "device" if called == 1 else "devices"
     return (
-        f"{which} called {called:,} {clients}; {accepted:,} accepted the call, and {folded:,} had "
+        f"{which} called {called:,} {devices}; {accepted:,} accepted the call, and {folded:,} had "
         f"their update folded."
     )
 
@@ -122,7 +122,7 @@ def _cohorts(axes: Axes, account: Account) -> None:
         low = np.full(len(empty), 0.03)  # as a share of the height
         axes.plot(empty, low, "|", color=style.ORANGE, markersize=9, markeredgewidth=1.6,
                   transform=axes.get_xaxis_transform(), label="empty round")  # fmt: skip
-    unit = "clients" if size == 1 else f"clients (means of {size} rounds)"
+    unit = "devices" if size == 1 else f"devices (means of {size} rounds)"
     style.tidy(axes, _finding(account), "round", unit, key=True)
     style.count(axes.yaxis, 5)
     style.key_above(axes)
@@ -131,6 +131,6 @@ def _cohorts(axes: Axes, account: Account) -> None:
 def _finding(account: Account) -> str:
     rate, enrolled = participation_rate(account), account.enrolled
     if rate is None:
-        return "No client has enrolled"
+        return "No device has enrolled"
     folded = account.rounds["folded"].mean()
-    return f"Participation {percent_text(rate)}: {folded:.3g} of {enrolled:,} clients per round"
+    return f"Participation {percent_text(rate)}: {folded:.3g} of {enrolled:,} devices per round"

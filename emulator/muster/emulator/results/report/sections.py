@@ -85,8 +85,8 @@ def headline(account: Account, summary: Summary) -> ReportSection:
         ("up", bytes_text(summary["bytes_up"])),
         ("down", bytes_text(summary["bytes_down"])),
     ]
-    clients = f"{summary['enrolled']:,} of {summary['population']:,} clients enrolled"
-    parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {clients}.", clean(summary["detail"] or "")]
+    devices = f"{summary['enrolled']:,} of {summary['population']:,} devices enrolled"
+    parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {devices}.", clean(summary["detail"] or "")]
     if "target" in summary:
         parts.append(f"Target: {target_text(summary)}.")
     return ReportSection(clean(summary["name"]), " ".join(filter(None, parts)), facts)
@@ -227,12 +227,12 @@ def clients(account: Account, summary: Summary) -> ReportSection | None:
         for row in totals.head(MOST_CLIENTS).to_dict("records")
     ]  # fmt: skip
     training = "modelled training" if len(modelled) else f"mean training {ON_THIS_MACHINE}"
-    columns = ["client", "group", "examples", *OUTCOMES, training, "up", "down", ""]
+    columns = ["device", "group", "examples", *OUTCOMES, training, "up", "down", ""]
     left_out = len(totals) - len(rows)
     note = f"{left_out:,} more are in ledger.sqlite." if left_out else ""
-    text = "How many updates of each client were folded or lost, over all rounds."
+    text = "How many updates of each device were folded or lost, over all rounds."
     return (
-        ReportSection("Clients", text, table=ReportTable(columns, rows, note, words=2))
+        ReportSection("Devices", text, table=ReportTable(columns, rows, note, words=2))
         if rows
         else None
     )
@@ -257,7 +257,7 @@ def fingerprint(account: Account, summary: Summary) -> ReportSection | None:
     )
     if len(rows) > 1:
         text = (
-            "The clients differ in software or hardware that affects the bits of training, so "
+            "The devices differ in software or hardware that affects the bits of training, so "
             "hashes of models cannot be compared."
         )
     sha256 = summary["model_sha256"]
@@ -272,11 +272,11 @@ FILES = {
     "faults.json": "the faults of the run: their targets and times, as they follow from the seed",
     "summary.json": "status, final metrics and totals, for programs",
     "ledger.sqlite": "the record of the run: rounds, answers, contributions, transfers, estimates, "
-    "clients, evaluations",
+    "devices, evaluations",
     "journal.jsonl": "every event of the run, one JSON object per line",
     "model.safetensors": "the model at the end of the run",
     "models": "the versions of the model that are kept",
-    "memory.bin": "the last update of every client, for an aggregator that needs them",
+    "memory.bin": "the last update of every device, for an aggregator that needs them",
     "updates": "the updates of every round as they arrived, with server.keep_updates",
     "strategy": "what the strategy of an app wanted of every round, and the replies that it got",
     "figures": "the figures of this page",

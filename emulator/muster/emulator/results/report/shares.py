@@ -68,7 +68,7 @@ def shares(account: Account) -> Figure:
 def finding(table: pd.DataFrame, floor: float | None) -> str:
     """The range of the newest shares, as the beginning of a sentence."""
     last = table.iloc[-1].dropna()
-    text = f"ĉ of {len(last):,} clients: {number_text(last.min())} to {number_text(last.max())}"
+    text = f"ĉ of {len(last):,} devices: {number_text(last.min())} to {number_text(last.max())}"
     below = int((last < floor).sum()) if floor is not None else 0
     return f"{text}, {below:,} below the floor" if below else text
 
