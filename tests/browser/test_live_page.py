@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 LEAST_SHIFT = 0.01
 """Google calls a page good up to 0.1."""
+
+MOST_WORK = 2.5
+"""Most work for a journal, as a multiple of that of a plain reader."""
 
 LINKED = [
     {"name": "near", "count": 3},
@@ -173,7 +177,7 @@ def test_axe_finds_nothing_to_object_to(
             assert not violations(page)
 
 
-def test_a_folder_with_a_million_events_opens_with_less_than_three_seconds_of_work(
+def test_a_folder_with_a_million_events_opens_with_few_times_the_work_of_reading_it(
     tmp_path: Path, open_page: OpenPage
 ) -> None:
     folder = tmp_path / "run"
@@ -191,11 +195,22 @@ def test_a_folder_with_a_million_events_opens_with_less_than_three_seconds_of_wo
             page = open_page(Page(program.stdout).url)
             wait_for_text(page, "#stage", "round 1000 of 1000")
             user, system = Path(f"/proc/{program.pid}/stat").read_text().split()[13:15]
-            # Processor time, because other programs may use the machine too.
-            assert (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") < 3.0
+            work_s = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+            # Processor time beside that of a plain reader, because a machine that is busy or slow
+            # slows both.
+            assert work_s < MOST_WORK * reading_s(folder / "journal.jsonl")
         finally:
             program.send_signal(signal.SIGINT)
             program.wait(30)
+
+
+def reading_s(journal: Path) -> float:
+    """The processor time for which Python's own reader of JSON reads a journal."""
+    began = time.process_time()
+    with journal.open() as lines:
+        for line in lines:
+            json.loads(line)
+    return time.process_time() - began
 
 
 def million_events() -> Any:

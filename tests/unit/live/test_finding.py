@@ -202,6 +202,6 @@ def test_a_training_that_failed_is_said_once(run_state: str) -> None:
         state.happen(
             event("training_failed", round=number, client="far-0001", error=f"KeyError: {number}")
         )
-    said = shown(state, run_state)["more"]
+    said = shown(state, run_state)["finding"]["more"]
     assert said.endswith("Training failed on far-0001 in round 2: KeyError: 2.")
     assert said.count("far-0001") == 1
