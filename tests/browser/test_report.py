@@ -88,3 +88,21 @@ def test_a_printed_report_shows_everything_in_light_colours(
     page.emulate_media(media="screen")
     assert page.evaluate(colour) == dark
     assert page.locator("details[open]").count() == 0
+
+
+def test_charts_fit_on_paper_that_is_narrower_than_they_are(
+    report: str, open_page: OpenPage
+) -> None:
+    page = open_page(report, 400)
+    page.emulate_media(media="print")
+    # A window that prints gets no event about the width of the paper.
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    wide = (
+        "[...document.querySelectorAll('.uplot, .uplot canvas')].filter((chart) =>"
+        " chart.getBoundingClientRect().right > innerWidth || chart.scrollWidth > innerWidth)"
+    )
+    assert page.locator(".uplot canvas").count() > 1
+    assert page.evaluate(f"{wide}.length") == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert page.evaluate(f"{wide}.length") == 0

@@ -17,7 +17,7 @@ export function resizeCharts() {
 
 const PRINT_WIDTH = 640;
 
-// Gives every chart a width that fits on paper.
+// Gives every chart the width that it has on paper; page.css shrinks it on narrower paper.
 export function printCharts() {
   for (const { chart, height } of drawn.values()) chart.setSize({ width: PRINT_WIDTH, height: height() });
 }
