@@ -70,10 +70,10 @@ is below 2⁶³, where SQLite's integers end."""
 DETAIL = 500
 """Most characters of the error for which a device gives up."""
 
-_LONGEST_S = 1e12
+LONGEST_S = 1e12
 """The largest number of seconds: 30,000 years. UNIX times are below it, and sums stay finite."""
 
-_LARGEST_COVARIATE = 1e30
+LARGEST_COVARIATE = 1e30
 """The largest absolute value of a covariate. Squares of products of two such values are finite."""
 
 _CHECKSUM_BYTES = 16
@@ -96,9 +96,9 @@ def _meaning(table: dict[int, E], number: int, field: str) -> E:
 
 
 def _finite(value: float, field: str) -> float:
-    if not 0 <= value <= _LONGEST_S:
+    if not 0 <= value <= LONGEST_S:
         raise RemoteProtocolError(
-            f"{field} is {value}; expected a number of seconds from 0 to {_LONGEST_S:g}"
+            f"{field} is {value}; expected a number of seconds from 0 to {LONGEST_S:g}"
         )
     return value
 
@@ -118,9 +118,9 @@ def _short(text: bytes, field: str) -> bytes:
 
 
 def _covariates(values: Sequence[float], field: str) -> Sequence[float]:
-    if not all(abs(value) <= _LARGEST_COVARIATE for value in values):  # a NaN compares as false
+    if not all(abs(value) <= LARGEST_COVARIATE for value in values):  # a NaN compares as false
         raise RemoteProtocolError(
-            f"{field} {list(values)}; expected finite numbers of at most {_LARGEST_COVARIATE:g}"
+            f"{field} {list(values)}; expected finite numbers of at most {LARGEST_COVARIATE:g}"
         )
     return values
 
@@ -549,7 +549,7 @@ def decode_update(update: pb.Update) -> Update:
     )
     seconds = _seconds_of(decoded)
     # One comparison for all of them. If one is NaN, the sum is NaN too.
-    if not (min(seconds) >= 0 and sum(seconds) <= _LONGEST_S):
+    if not (min(seconds) >= 0 and sum(seconds) <= LONGEST_S):
         for field in _SECONDS:
             _finite(getattr(decoded, field), field)
     if max(decoded.examples, decoded.length, decoded.steps) > LARGEST:
