@@ -92,7 +92,7 @@ def state(message: Any, path: Sequence[str], value: Any) -> int:
     """Set a field wherever its message has room for it; return the number of such places."""
     name, *rest = path
     if isinstance(message, Message):
-        kind = message.DESCRIPTOR.fields_by_name[name]
+        kind: Any = message.DESCRIPTOR.fields_by_name[name]
         part = getattr(message, name)
         if rest and kind.message_type.GetOptions().map_entry:
             for key in part:
@@ -160,7 +160,7 @@ class Course(NamedTuple):
 
     Attributes:
         status: how the run ended.
-        silent: whether it ended because the liar has not answered its call, which it says.
+        silent: whether it ended because the liar owed an answer or a sum, which it says.
         wrong: what must not happen, and what was logged with a traceback.
         honest: (round, client) to (outcome, reason), for all updates of the other devices.
     """
@@ -203,6 +203,7 @@ def course(programs: Programs, folder: Path, liar: Liar) -> Course:
         rows = ledger.execute(query, (LIAR,)).fetchall()
     history.close()
     honest = {(round, client): (found, reason) for round, client, found, reason in rows}
-    silent = any(f"1 of 3 have not ({LIAR})" in failure for failure in outcome.failures)
+    owing = f"1 of 3 have not ({LIAR})", f"the sum with the update of {LIAR} (1 in all)"
+    silent = any(what in failure for failure in outcome.failures for what in owing)
     wrong = [each for each in outcome.violations if LIAR not in each]
     return Course(outcome.status, silent, [*wrong, *errors], honest)

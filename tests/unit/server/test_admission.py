@@ -164,7 +164,8 @@ def worker(fleet: Fleet) -> ConnectedPack:
         ("fednova", {"steps": 0}, Reason.STEPS),
         ("fedavg", {"initial_loss": -1.0}, None),
         ("q-fedavg", {"initial_loss": 0.0}, None),
-        ("q-fedavg", {"initial_loss": 1e300}, None),
+        ("q-fedavg", {"initial_loss": 3.4e38}, None),
+        ("q-fedavg", {"initial_loss": 3.5e38}, Reason.LOSS),  # beyond float32
         ("q-fedavg", {"initial_loss": -1e-9}, Reason.LOSS),
         ("q-fedavg", {"initial_loss": math.inf}, Reason.LOSS),
         ("q-fedavg", {"initial_loss": math.nan}, Reason.LOSS),

@@ -9,7 +9,7 @@ import pytest
 
 from muster.common.compression import Whole
 from muster.common.errors import RemoteProtocolError, RunFailed
-from muster.common.exchange import Outcome, Update
+from muster.common.exchange import Outcome, Reason, Update
 from muster.common.tensors import WIRE, schema_of
 from muster.server.aggregators import Contribution, State
 from muster.server.rounds.round import Round
@@ -116,3 +116,30 @@ async def test_an_impossible_weight_ends_the_run_when_the_round_closes(
         await made.counted(updates)
     made.forget()
     assert await made.counted(updates) == arrived, "the failed fold is forgotten"
+
+
+@pytest.mark.parametrize(
+    ("change", "clip", "largest", "refused"),
+    [
+        ("sum", None, 2.0**30 / 6, True),  # its weight is 5 + 1
+        ("sum", None, 2.0**30 / 6.1, False),
+        ("combination", None, 3e38, False),
+        ("sum", 1.0, 3e38, False),
+    ],
+    ids=["half of the range", "less", "nothing is added up", "clipped"],
+)
+def test_an_update_that_leaves_others_no_room_in_the_sum_is_refused(
+    worker: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    clip: float | None,
+    largest: float,
+    refused: bool,
+) -> None:
+    monkeypatch.setattr(PlusOne, "change", change)
+    made = Folding(2, PlusOne(kind="plus-one", extra=1.0), True, True, worker, False, clip)
+    fault = made.fault(Contribution("a", "g", 5, 0, squared_norm=largest**2), largest)
+    assert (fault is not None) == refused
+    if fault is not None:
+        assert fault[0] is Reason.NORM
+        assert "is beyond 1.07e+09, half of what the exact sum" in fault[1]

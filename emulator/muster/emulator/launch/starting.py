@@ -1,5 +1,6 @@
 """The time between the start of a program and the moment when it is ready."""
 
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -92,6 +93,16 @@ def quoted(log: str, path: Path | None = None) -> str:
     """
     lines = log.splitlines()[-LAST_LINES:]
     if not lines:
-        return ". It left no log" if path is None else f". It left no log ({path})"
+        return ". It left no log" if path is None else f". It left no log ({path}){_roomless(path)}"
     name = "its log" if path is None else str(path)
     return "\n".join([f". The last lines of {name}:", *(f"  | {line}" for line in lines)])
+
+
+def _roomless(path: Path) -> str:
+    """If there was no room for a file, say so, as the rest of a sentence."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return ""
+    lacks = "room" if not disk.f_bavail else "inodes" if disk.f_files and not disk.f_favail else ""
+    return f", because its disk has no {lacks} left (df, df -i); free some" if lacks else ""

@@ -141,12 +141,18 @@ class Aggregation:
         """Make the next version from the updates of a round that no longer collects.
 
         Raises:
-            Diverged: the sum of the updates left its range.
+            Diverged: the sum of the updates left its range, or no update counts and some are too
+                large for an exact sum.
             RunFailed: the aggregator gave a wrong number of weights, or an impossible one, or
                 combined the updates into an array of another shape.
         """
         round = updates.round
         counted: Sequence[PendingUpdate] = await self._receiver.counted()
+        if not counted and updates.beyond_range:
+            raise Diverged(
+                f"{updates.beyond_range}; no other update counts. Lower the learning rate, or set "
+                f"training.projection_radius or server.guard.max_norm"
+            )
         if self._kept is not None:
             keep = self._kept.keep
             await self._room.write("updates", lambda: self._worker.run(keep, round.number, counted))

@@ -4,6 +4,8 @@ count at all."""
 import math
 from collections.abc import Collection
 
+import numpy as np
+
 from muster.common.exchange import Answer, Key, Outcome, Reason, Receipt, Update
 from muster.server.aggregators import Need
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
@@ -11,6 +13,9 @@ from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.uploads import UpdateFormat
+
+_LARGEST_LOSS = float(np.finfo(np.float32).max)
+"""Devices compute losses in float32."""
 
 
 class Admission:
@@ -92,7 +97,7 @@ class Admission:
             return Reason.STEPS, f"{update.steps} local steps; {expected}"
         if self._needs_loss and not _possible(update.initial_loss):
             return Reason.LOSS, (
-                f"a loss of {update.initial_loss} before training; expected a finite number >= 0"
+                f"a loss of {update.initial_loss} before training; expected a finite float32 >= 0"
             )
         return None
 
@@ -127,4 +132,4 @@ def _most(device: EnrolledDevice) -> float:
 
 
 def _possible(loss: float | None) -> bool:
-    return loss is not None and 0 <= loss < math.inf
+    return loss is not None and 0 <= loss <= _LARGEST_LOSS

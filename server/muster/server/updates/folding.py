@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from muster.common.errors import MusterError, RunFailed
-from muster.common.exact_sum import ExactSum, Term
+from muster.common.exact_sum import RANGE, ExactSum, Term
+from muster.common.exchange import Reason
 from muster.server.aggregators import Aggregator, Contribution, State
 from muster.server.privacy.mechanism import clipped_weight
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
@@ -75,6 +76,25 @@ class Folding:
         else:
             self._unfolded.put(update)
             self._folds.append(self._fold_in_worker())
+
+    def fault(self, contribution: Contribution, largest: float) -> tuple[Reason, str] | None:
+        """Return the reason for refusing an update that would leave other updates less than half of
+        the range of exact sums, or None. If a rule knows its weights only at close, 1 stands for
+        them.
+
+        Args:
+            largest: the largest absolute entry of the update.
+        """
+        if self._rule.change in ("combination", "strategy"):  # nothing is added up
+            return None
+        known = self._clip is not None or self._rule.weights == "on-arrival"
+        weight = self._weight(contribution) if known else 1.0
+        if not math.isfinite(weight) or weight * largest < RANGE / 2:
+            return None
+        return Reason.NORM, (
+            f"the largest entry of the update, {largest:.3g}, times its weight {weight:.3g} is "
+            f"beyond {RANGE / 2:.3g}, half of what the exact sum of all updates can hold"
+        )
 
     def _weight(self, contribution: Contribution) -> float:
         if self._clip is not None:

@@ -25,7 +25,7 @@ from muster.common.exchange import (
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.traffic import Transfer
-from muster.server.aggregators import State
+from muster.server.aggregators import Contribution, State
 from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.rounds.patience import Patience
@@ -300,20 +300,26 @@ class UpdateReceiver:
     ) -> Receipt:
         round = self._admission.round_of(update.key)
         assert round is not None  # otherwise the update would have got the receipt LATE
-        fault = body.fault(update)
+        contribution = None
+        if (fault := body.fault(update)) is None:
+            contribution = self._facts.of(update, body, round)
+            if (fault := self._folding.fault(contribution, body.largest)) is not None:
+                assert self.updates is not None
+                self.updates.beyond_range = f"{update.key.client}: {fault[1]}"
         receipt = round.refuse(update, *fault) if fault else round.admit(update)
-        if receipt.outcome is Outcome.ACCEPTED:
-            self._accept(update, body, cost)
+        if contribution is not None and receipt.outcome is Outcome.ACCEPTED:
+            self._accept(update, contribution, body, cost)
         else:
             body.close()
             self._uncounted.record(pack, update, receipt, cost)
         return receipt
 
-    def _accept(self, update: Update, body: ReceivedBody, cost: TransferCost) -> None:
+    def _accept(
+        self, update: Update, contribution: Contribution, body: ReceivedBody, cost: TransferCost
+    ) -> None:
         client = update.key.client
         assert self.updates is not None
         self.updates.answered_at.setdefault(client, self._clock.now())
-        contribution = self._facts.of(update, body, self.updates.round)
         accepted = PendingUpdate(update, contribution, body, cost)
         self.updates.accepted[client] = accepted
         arrived = 0 if accepted.held else update.length

@@ -43,6 +43,8 @@ class RoundUpdates:
         answered_at: UNIX seconds when each device answered, by client.
         without_sum: the clients of held updates that do not count, because their process has not
             sent their sum.
+        beyond_range: the last update that was refused because it is too large for an exact sum, a
+            sentence; empty: none was.
     """
 
     round: Round
@@ -50,6 +52,7 @@ class RoundUpdates:
     accepted: dict[str, PendingUpdate] = field(default_factory=dict)
     answered_at: dict[str, float] = field(default_factory=dict)
     without_sum: set[str] = field(default_factory=set)
+    beyond_range: str = ""
     _rows: list[AnswerRow] | None = None
 
     def successor(
