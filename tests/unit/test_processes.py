@@ -93,7 +93,7 @@ def test_a_program_reads_its_arguments_as_if_it_were_started_alone(tmp_path: Pat
 
 
 def test_a_program_does_not_look_for_garbage_between_what_it_imports(tmp_path: Path) -> None:
-    (tmp_path / "many.py").write_text("alive = [[] for _ in range(50_000)]")
+    (tmp_path / "many.py").write_text("alive = [[] for _ in range(200_000)]")
     (tmp_path / "program.py").write_text(
         "import gc, many; print(sum(each['collections'] for each in gc.get_stats()))"
     )

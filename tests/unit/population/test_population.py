@@ -2,7 +2,7 @@ import csv
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -221,12 +221,12 @@ def test_a_covariate_is_numbers_or_words_in_all_groups() -> None:
 def test_a_hundred_thousand_devices_take_seconds(tmp_path: Path) -> None:
     enrollment = LogisticEnrollment(z={"age": 1.0, "os=14": -1.0})
     many = replace(PHONES, count=100_000, enrollment=enrollment)
-    began = perf_counter()
+    began = process_time()
     residents = population(Scenario([many]))
     write_population(tmp_path / "population.csv", residents, None)
-    took_s = perf_counter() - began
+    took_s = process_time() - began
     print(f"100,000 devices: {took_s:.1f} s")  # noqa: T201
     age = np.mean([resident.z["age"] for resident in residents])
     assert age == pytest.approx(1.0, abs=5 * 2 / math.sqrt(100_000))
-    # Some 3 s on one idle core; much more would mean a loop where there should be an array.
+    # Some 3 s of a core, however busy it is; much more would mean a loop where there should be an array.
     assert took_s < 30
