@@ -17,6 +17,8 @@ from muster.common.own_code import announce, modules_of, use
 from muster.common.processes import child_command
 from muster.emulator.scenario.own_code import settle_modules
 
+ROOT = Path(__file__).parents[2]
+
 Files = Callable[..., Path]
 
 
@@ -184,6 +186,17 @@ def program(files: Files, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple
         return done.stdout.strip(), (done.stderr.strip().splitlines() or [""])[-1]
 
     return start
+
+
+def test_what_is_installed_below_the_folder_of_a_scenario_is_not_own_code(
+    files: Files, program: Callable[[], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the root of a clone, which has muster and its environment below it."""
+    imports = "import muster.client.config, muster.server.config, numpy.linalg\nprint('all')\n"
+    monkeypatch.setenv("PYTHONPATH", str(files("stated", {"program_d.py": imports})))
+    for above in (ROOT, Path(sys.prefix), ROOT / "server"):
+        announce(str(above), modules_of(str(above), ["muster.server.config", "numpy.linalg"]))
+        assert program() == ("all", "")
 
 
 PROGRAM = {"program_d.py": "from help_d import NAME\nprint(NAME)\n", "help_d.py": "NAME = 'mine'\n"}

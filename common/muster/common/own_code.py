@@ -45,6 +45,7 @@ class OwnFinder(MetaPathFinder):
         self.imports: dict[str, set[str]] = {}
         self._record = record
         self._loading: list[str] = []
+        self._own: dict[str, bool] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -52,7 +53,7 @@ class OwnFinder(MetaPathFinder):
         places = [self.folder] if path is None else [p for p in path if self._has(p)]
         for place in places:
             file = _file_in(place, name.rpartition(".")[2])
-            if file is not None and (path is not None or installed(name) is None):
+            if file is not None and self._is_own(name.partition(".")[0]):
                 if self._loading:
                     self.imports.setdefault(self._loading[-1], set()).add(name)
                 inside = [str(file.parent)] if file.name == "__init__.py" else None
@@ -61,6 +62,13 @@ class OwnFinder(MetaPathFinder):
                     name, file, loader=loader, submodule_search_locations=inside
                 )
         return None
+
+    def _is_own(self, top: str) -> bool:
+        """Whether a top-level module is not installed. The folder of a scenario may contain what is
+        installed: it may be the root of a clone, with muster and its environment in it."""
+        if top not in self._own:
+            self._own[top] = installed(top) is None
+        return self._own[top]
 
     def _has(self, place: str) -> bool:
         return place == self.folder or place.startswith(f"{self.folder}{os.sep}")
@@ -255,7 +263,7 @@ def modules_of(folder: str | None, names: Iterable[str]) -> dict[str, str]:
             file = _file_in(folder, module.replace(".", "/")) if folder is not None else None
             if "." not in module:
                 _require_reachable(module, by, folder, file)
-            if file is None or folder is None:
+            if file is None or folder is None or installed(module.partition(".")[0]) is not None:
                 continue
             source = _read(file)
             relative = file.relative_to(folder).as_posix()

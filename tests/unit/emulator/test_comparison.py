@@ -1,6 +1,8 @@
 """What a comparison plans, and the statistics of what came of it."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,20 @@ def test_a_request_that_makes_no_sense_is_refused(
 def test_a_plan_comes_back_as_it_was_written(scenario: Path) -> None:
     plan = make_plan(scenario, {"server.deadline_s": [None, 2.0]}, seeds=2)
     assert ComparisonPlan.from_json(plan.to_json(), "plan.json") == plan
+
+
+def test_a_plan_with_own_code_can_be_read_by_another_process(scenario: Path) -> None:
+    (scenario.parent / "rules_of_plan.py").write_text(
+        "from muster.server.aggregators.fedavg import FedAvg\nclass Mine(FedAvg): ...\n"
+    )
+    plan = make_plan(scenario, {"server.aggregator.kind": ["rules_of_plan:Mine"]}, seeds=1)
+    written = scenario.with_name("plan.json")
+    written.write_text(plan.to_json())
+    read = (
+        "import sys; from muster.emulator.experiments.comparison.plan import ComparisonPlan; "
+        "ComparisonPlan.from_json(open(sys.argv[1]).read(), 'plan.json')"
+    )
+    subprocess.run([sys.executable, "-P", "-c", read, written], check=True)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "a", "runs": [{"scenario": {}}]}'])

@@ -228,5 +228,5 @@ def test_a_hundred_thousand_devices_take_seconds(tmp_path: Path) -> None:
     print(f"100,000 devices: {took_s:.1f} s")  # noqa: T201
     age = np.mean([resident.z["age"] for resident in residents])
     assert age == pytest.approx(1.0, abs=5 * 2 / math.sqrt(100_000))
-    # Some 3 s of a core, however busy it is; much more would mean a loop where there should be an array.
+    # Some 3 s of a core; much more would mean a loop where there should be an array.
     assert took_s < 30

@@ -48,11 +48,20 @@ def read_scenario(
     _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
     _set_files(values, path)
     settle_modules(values, path)
-    if isinstance(modules := values.get("modules"), str):
-        use(modules)
-    scenario = validate(Scenario, values, str(path))
+    scenario = settled(values, str(path))
     modules_of(values)
     return scenario
+
+
+def settled(values: dict[str, Any], source: str) -> Scenario:
+    """The scenario of settings that have been read before: they say where its own code is.
+
+    Raises:
+        ConfigError: the scenario is wrong; the message names every mistake, and `source`.
+    """
+    if isinstance(modules := values.get("modules"), str):
+        use(modules)
+    return validate(Scenario, values, source)
 
 
 def setting_value(text: str) -> Any:

@@ -32,15 +32,14 @@ def main() -> None:
 
 def run_order(order: dict[str, Any]) -> dict[str, str]:
     """Run the scenario of an order and return the answer."""
-    from muster.common.config import validate
     from muster.common.errors import MusterError
     from muster.emulator.experiments.run_set import asked_to_stop, run_or_resume
-    from muster.emulator.scenario.scenario import Scenario
+    from muster.emulator.scenario.reading import settled
     from muster.emulator.studies.workers import IN_MEMORY
 
     folder = Path(order["folder"])
     try:
-        scenario = validate(Scenario, order["scenario"], str(folder))
+        scenario = settled(order["scenario"], str(folder))
         if order["backend"] == IN_MEMORY:
             from muster.emulator.simulation.whole_run import simulate_run
 

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.installation import VERSION
 from muster.emulator.experiments.comparison.variants import folder_names
 from muster.emulator.results.tabular import Table
-from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.reading import settled
 from muster.emulator.studies.registry import STUDIES
 from muster.emulator.studies.study import Options, Study
 from muster.emulator.studies.study_run import StudyRun
@@ -91,7 +90,7 @@ class StudyPlan:
                     StudyRun(
                         row["part"],
                         row["labels"],
-                        validate(Scenario, row["scenario"], source),
+                        settled(row["scenario"], source),
                         row["expected_s"],
                     ),
                 )

@@ -15,11 +15,10 @@ from typing import Any
 
 import orjson
 
-from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.comparison.variants import folder_names, labels_of, value_text
 from muster.emulator.runs import doctor
-from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.reading import read_scenario, settled
 from muster.emulator.scenario.scenario import Scenario
 
 
@@ -79,7 +78,7 @@ class ComparisonPlan:
         try:
             values = orjson.loads(text)
             runs = [
-                ComparisonRun(**{**run, "scenario": validate(Scenario, run["scenario"], source)})
+                ComparisonRun(**{**run, "scenario": settled(run["scenario"], source)})
                 for run in values["runs"]
             ]
             return cls(values["name"], runs)
