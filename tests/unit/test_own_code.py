@@ -1,5 +1,6 @@
 """Where code of the user's own is imported from, and which code it is."""
 
+import ast
 import hashlib
 import importlib
 import json
@@ -247,3 +248,15 @@ def test_a_program_refuses_modules_that_were_not_announced(
     folder = str(files("mine", {**PROGRAM, "help_d.py": hidden, "hidden_d.py": ""}))
     announce(folder, modules_of(folder, ["program_d"]))
     assert "hidden_d.py is not one of the modules that the run has recorded" in program()[1]
+
+
+def test_no_program_that_is_started_imports_from_the_current_directory() -> None:
+    root = Path(__file__).parents[2]
+    commands = [
+        (path.name, ast.unparse(node))
+        for path in root.glob("*/muster/**/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.List) and "'-m', 'muster." in ast.unparse(node)
+    ]
+    assert len(commands) >= 2
+    assert [command for command in commands if "'-P', '-m'" not in command[1]] == []

@@ -94,7 +94,7 @@ def start_supervised(folder: Path, run_progress: RunProgress, say: Say, clock: C
     with open(folder / DETACHED_LOG, "ab") as log:
         before = log.tell()
         supervising = subprocess.Popen(
-            [sys.executable, "-m", "muster.emulator.runs.detached", str(folder)],
+            [sys.executable, "-P", "-m", "muster.emulator.runs.detached", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
