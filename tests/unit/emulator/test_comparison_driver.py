@@ -46,6 +46,12 @@ count = 2
 """
 
 
+FAILURE = (
+    "the nursery\x1b[2J died. The last lines of its log:\n  Traceback\n  no such file\n"
+    "Nothing has been trained. Mend the cause, and run it again"
+)
+
+
 class Runner:
     """Stands in for `running`: writes what a run of the scenario would leave.
 
@@ -67,7 +73,7 @@ class Runner:
         if fate == "interrupted":
             raise KeyboardInterrupt
         if fate == "never started":
-            raise RunFailed("the nursery\x1b[2J did not come up\nlast lines: …")
+            raise RunFailed(FAILURE)
         if fate == "stopped early":
             raise RunFailed("stopped before the run began")
         return self._leave(scenario, out, show, fate)
@@ -170,7 +176,10 @@ def test_a_run_that_fails_is_shown_and_the_others_go_on(runner: Runner) -> None:
     assert done.runs["status"].tolist() == ["completed", "failed", "completed", "completed"]
     text = describe(done)
     assert "3 of 4 runs ended well" in text
-    assert "rounds=2 seed=4 failed: the nursery?[2J did not come up\n" in text
+    assert (
+        "rounds=2 seed=4 failed: the nursery?[2J died. The last lines of its log: … no such file\n"
+        in text
+    )
     assert "\n  rounds=2  1 of 2  " in text
 
 

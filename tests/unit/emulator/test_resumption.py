@@ -26,6 +26,7 @@ from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.runs import running
 from muster.emulator.runs.inputs import changes, inputs_of
 from muster.emulator.runs.journal_tail import Tail
+from muster.emulator.runs.run_folder import resume_advice
 from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.server.account.ledger import SCHEMA_VERSION
 
@@ -530,3 +531,16 @@ def test_one_flipped_bit_of_the_scenario_is_noticed(bound: Path, resume: Resume)
         except ValueError:
             continue
         assert same == (not list(changes(recorded, bound))), flipped.decode()
+
+
+def test_a_run_with_own_code_can_be_begun_anew_if_the_cause_lies_in_that_code(
+    run: RunFolder,
+) -> None:
+    assert resume_advice(run.path).splitlines()[1:] == [
+        f"Resume the run with: muster run --resume {run.path}"
+    ]
+    run.scenario("modules = '/where/it/is'")
+    assert resume_advice(run.path).splitlines()[2:] == [
+        f"If you change code of your own, run it again from the beginning: muster run "
+        f"{run.path}/scenario.toml --out OTHER"
+    ]

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import orjson
 
+from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
 from muster.emulator.launch import COMPOSE
@@ -173,10 +174,19 @@ def resume_command(folder: Path) -> str:
 
 def resume_advice(folder: Path) -> str:
     """How to resume the run in a folder, as a further line of a message. Without a ledger there is
-    nothing to resume, and what failed would fail again: then it is an advice to run it again."""
-    if (folder / LEDGER).is_file():
-        return f"\nResume the run with: {resume_command(folder)}"
-    return f"\nNothing has been trained. Mend the cause, and {afresh(folder)}"
+    nothing to resume, and what failed would fail again: then it is an advice to run it again. So is
+    what follows if the cause lies in code of the user's own, because a run goes on with its own."""
+    if not (folder / LEDGER).is_file():
+        return f"\nNothing has been trained. Mend the cause, and {afresh(folder)}"
+    mended = f"\nIf you change code of your own, {afresh(folder)}" if _has_own_code(folder) else ""
+    return f"\nResume the run with: {resume_command(folder)}{mended}"
+
+
+def _has_own_code(folder: Path) -> bool:
+    try:
+        return "modules" in parse_toml((folder / SCENARIO).read_text(encoding="utf-8"), SCENARIO)
+    except (OSError, ValueError):
+        return False
 
 
 def read_values(folder: Path, name: str, kinds: Mapping[str, type], advice: str) -> dict[str, Any]:

@@ -140,12 +140,21 @@ def _every_run(runs: pd.DataFrame) -> Table:
     return Table("Runs", ["variant", "seed", "status", "rounds", "accuracy", "loss"], rows)
 
 
+def _gist(detail: str) -> str:
+    """The first line of a message. If it announces the end of a log, that ends with the cause."""
+    first, _, rest = detail.partition("\n")
+    advice = ("Nothing has been trained", "Resume the run", "If you change code")
+    log = [line.strip() for line in rest.splitlines() if not line.startswith(advice)]
+    cause = next((line for line in reversed(log) if line), "")
+    return f"{first} … {cause}" if first.endswith(":") and cause else first
+
+
 def _problems(runs: pd.DataFrame) -> list[str]:
     """A line for every run that began but does not count, with the reason, and one line for all
     runs that did not begin."""
     lines = []
     for run in runs[~runs["status"].isin([*ENDED, NOT_RUN])].to_dict("records"):
-        detail = str(run["detail"]).partition("\n")[0] if isinstance(run["detail"], str) else ""
+        detail = _gist(run["detail"]) if isinstance(run["detail"], str) else ""
         why = f": {clean(detail)}" if detail else ""
         lines.append(f"{clean(run['variant'])} seed={run['seed']} {run['status']}{why}")
     waiting = int((runs["status"] == NOT_RUN).sum())
