@@ -540,7 +540,5 @@ def test_a_run_with_own_code_can_be_begun_anew_if_the_cause_lies_in_that_code(
         f"Resume the run with: muster run --resume {run.path}"
     ]
     run.scenario("modules = '/where/it/is'")
-    assert resume_advice(run.path).splitlines()[2:] == [
-        f"If you change code of your own, run it again from the beginning: muster run "
-        f"{run.path}/scenario.toml --out OTHER"
-    ]
+    anew = f"run it again from the beginning: muster run {run.path}/scenario.toml --out OTHER"
+    assert resume_advice(run.path).splitlines()[2:] == [f"If you change code of your own, {anew}"]
