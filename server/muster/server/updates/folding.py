@@ -85,7 +85,10 @@ class Folding:
         Args:
             largest: the largest absolute entry of the update.
         """
-        if self._rule.change in ("combination", "strategy"):  # nothing is added up
+        if self._rule.change not in (
+            "sum",
+            "step",
+        ):  # the round's updates are not added up by weight
             return None
         known = self._clip is not None or self._rule.weights == "on-arrival"
         weight = self._weight(contribution) if known else 1.0
