@@ -140,5 +140,6 @@ def test_a_rule_of_ones_own_combines_updates_whose_weights_are_known_on_arrival(
 ) -> None:
     (tmp_path / "own_rule_of_largest.py").write_text(OWN_RULE)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     start, end = losses(tmp_path / "run", HONEST, rule("own_rule_of_largest:Largest"))
     assert start != end
