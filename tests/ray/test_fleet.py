@@ -89,7 +89,7 @@ def test_devices_of_a_lost_node_return_elsewhere(
     first = cluster.add_node(num_cpus=1, labels=labels)
     cluster.wait_for_nodes()
     planned = scenario(
-        server={"rounds": 40},
+        server={"rounds": 400},
         groups=[{"name": "dev", "count": 3}, PHONES],
         launch={"restarts": 5, "cluster": {"labels": {"phones": labels}}},
     )
