@@ -156,8 +156,9 @@ test-browser: .venv-extras/installed  ## the live page in headless Chromium, whi
 test-ray: .venv-extras/installed  ## the tests of fleets on nodes of Ray; about 10 minutes
 	MUSTER_TEST_RAY=1 .venv-extras/bin/pytest -p no:unraisableexception tests/ray
 
+DOCKER_TESTS ?= tests/docker
 test-docker: wheels  ## the tests of the fleet in containers; makes a base image and starts a daemon where it must and can
-	deploy/test-docker.sh
+	deploy/test-docker.sh $(DOCKER_TESTS)
 
 layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi

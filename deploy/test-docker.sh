@@ -27,4 +27,4 @@ if [ -z "${BASE:-}" ] && ! present python:3.11-slim && ! present muster-base:boo
     timeout 120 docker pull --quiet python:3.11-slim || deploy/base-image.sh
 fi
 PIP_FLAGS=--no-index BUILD_FLAGS="--quiet --network none" deploy/images.sh
-MUSTER_TEST_DOCKER=1 .venv/bin/python -m pytest tests/docker "$@"
+MUSTER_TEST_DOCKER=1 .venv/bin/python -m pytest "${@:-tests/docker}"
