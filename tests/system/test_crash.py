@@ -330,7 +330,7 @@ def test_a_process_that_never_gets_through_its_start_ends_the_run_by_name(
     Stillborn(tmp_path, monkeypatch, "server", kills=3)
     with pytest.raises(RunFailed, match="server ended unexpectedly by signal 9") as failed:
         run(scenario(launch={"restarts": 2}), out=tmp_path / "run", report=False)
-    assert f"muster run --resume {tmp_path / 'run'}" in str(failed.value)
+    assert f"muster run {tmp_path / 'run/scenario.toml'} --out OTHER" in str(failed.value)
 
 
 @pytest.mark.parametrize("victims", ["server", "devices"])
