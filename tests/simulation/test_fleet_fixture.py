@@ -53,9 +53,7 @@ def test_a_kill_without_its_process_or_event_is_told(fleet: SimulatedFleet) -> N
 
 def test_a_kill_of_a_process_that_is_dead_already_is_told(fleet: SimulatedFleet) -> None:
     kills = [KillAt("phones-0003", event, 2) for event in ("round_opened", "received")]
-    with pytest.raises(
-        RunFailed, match=r"phones-0003 was to die at \w+ of round 2, but it did not run then"
-    ):
+    with pytest.raises(RunFailed, match=r"phones-0003 was to die at received .* did not run then"):
         fleet.run(twenty_devices("fedavg"), *kills)
 
 

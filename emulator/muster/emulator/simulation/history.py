@@ -401,7 +401,7 @@ class History:
         if loop.steps > self._most_steps:
             raise Stuck(f"{self._most_steps} callbacks")
         while self._due:
-            self._strike(self._due.pop())
+            self._strike(self._due.pop(0))
         if self._by_step:
             for fault in self._by_step.pop(loop.steps, ()):
                 self._strike(fault)
