@@ -10,11 +10,12 @@ from tests.fuzz.scratch import scratch, written
 from tests.fuzz.target import Target, same
 
 from muster.client.availability.traces import AvailabilityTrace, read_traces, write_traces
-from muster.common.config import Section, parse_toml, validate
+from muster.common.config import Section, validate
 from muster.common.distributions import AnyDistribution, AnyNumber, distribution_of
 from muster.common.errors import ConfigError
 from muster.common.schedules import Rate, rate_at
 from muster.common.seeds import stream
+from muster.common.toml import parse_toml
 from muster.common.units import Bandwidth, Duration, Size
 from muster.emulator.expectations.language import Condition, facts_of, read_condition
 from muster.emulator.fleet.fedscale import import_fedscale

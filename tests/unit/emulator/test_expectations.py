@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from muster.common.config import parse_toml, validate
+from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.common.toml import parse_toml
 from muster.emulator.expectations.fact_values import FactValues
 from muster.emulator.expectations.facts import FACTS
 from muster.emulator.expectations.judged_rounds import JudgedRounds

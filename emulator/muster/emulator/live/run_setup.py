@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.common.clock_kinds import is_lockstep
-from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason
+from muster.common.toml import parse_toml
 from muster.emulator.fleet.population import names_of
 from muster.emulator.launch import is_stack
 from muster.emulator.runs.run_folder import SCENARIO

@@ -25,9 +25,9 @@ import orjson
 import pandas as pd
 
 from muster.common.clock_kinds import is_lockstep
-from muster.common.config import parse_toml
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import AppMeasured
+from muster.common.toml import parse_toml
 from muster.emulator.results.calls import OUTCOMES, calls_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.results.run_row import RunRow

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from muster.common.clock_kinds import is_lockstep
-from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
+from muster.common.toml import parse_toml
 from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from muster.common import own_code
-from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
+from muster.common.toml import parse_toml
 from muster.emulator.runs.run_folder import SCENARIO, afresh
 from muster.emulator.scenario.own_code import modules_of
 from muster.server.account.rows import InputRow

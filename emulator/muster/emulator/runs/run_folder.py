@@ -13,9 +13,9 @@ from typing import IO, Any
 
 import orjson
 
-from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
+from muster.common.toml import parse_toml
 from muster.emulator.launch import COMPOSE
 
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.common.config import parse_toml, require_plain, validate
+from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.own_code import use
+from muster.common.toml import parse_toml, require_plain
 from muster.emulator.scenario.own_code import modules_of, settle_modules
 from muster.emulator.scenario.scenario import Scenario
 
