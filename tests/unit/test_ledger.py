@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from muster.common.errors import LedgerError
+from muster.common.exchange import Reason
 from muster.common.tensors import schema_of
 from muster.server.account.ledger import SCHEMA_VERSION, Ledger
 from muster.server.account.rows import (
@@ -111,6 +112,36 @@ def test_an_update_cannot_be_folded_twice_in_a_round(ledger: Ledger) -> None:
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         ledger.note(PendingTransaction([CONTRIBUTION._replace(attempt=2)]))
     ledger.note(PendingTransaction([CONTRIBUTION._replace(outcome="duplicate")]))
+
+
+def _ends_its_assignment(outcome: str, reason: Reason) -> bool:
+    """Whether nothing more is expected of a device after this row of its update."""
+    if outcome == "refused":
+        return reason not in (
+            # The right body may still come,
+            Reason.CHECKSUM, Reason.OTHER_BODY,
+            # or the key was not that of its call.
+            Reason.NOT_CALLED, Reason.WRONG_ROUND, Reason.UNKNOWN_CLIENT,
+        )  # fmt: skip
+    # Late for a closed round: the run was ending, and makes the round again when it is resumed.
+    return not (outcome == "duplicate" or (outcome, reason) == ("late", Reason.ROUND_CLOSED))
+
+
+@pytest.mark.parametrize("outcome", ["folded", "late", "dropped", "refused", "duplicate"])
+def test_an_assignment_is_open_until_its_update_has_come_to_an_end(
+    ledger: Ledger, outcome: str
+) -> None:
+    for number, reason in enumerate(Reason, start=1):
+        row = CONTRIBUTION._replace(
+            round=number, call_round=number, outcome=outcome, reason=reason.value
+        )
+        ledger.note(PendingTransaction([row]))  # when an earlier incarnation ended
+        ledger.commit(
+            ROW._replace(round=number), [ANSWER._replace(round=number)], PendingTransaction()
+        )
+    found = {row.round for row in ledger.open_assignments()}
+    ends = [_ends_its_assignment(outcome, reason) for reason in Reason]
+    assert found == {number for number, end in enumerate(ends, start=1) if not end}
 
 
 def test_an_evaluation_stands_beside_its_round(ledger: Ledger, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from muster.common.errors import LedgerError
 from muster.common.events import AppMeasured, Evaluated
+from muster.common.exchange import Reason
 from muster.server.account.rows import (
     EstimateRow,
     MemoryRow,
@@ -17,6 +18,22 @@ from muster.server.account.rows import (
     SharedWorkRow,
     StoredVector,
 )
+
+_NOT_ITS_BODY = ", ".join(
+    f"'{reason}'"
+    for reason in (
+        Reason.CHECKSUM, Reason.OTHER_BODY, Reason.NOT_CALLED, Reason.WRONG_ROUND,
+        Reason.UNKNOWN_CLIENT,
+    )
+)  # fmt: skip
+_ENDS_NOTHING = (
+    "c.outcome = 'duplicate' "
+    # The device still owes the right body.
+    f"OR c.outcome = 'refused' AND c.reason IN ({_NOT_ITS_BODY}) "
+    # It came when the run was ending, or after another row of its assignment.
+    f"OR c.outcome = 'late' AND c.reason = '{Reason.ROUND_CLOSED}'"
+)
+"""Whether a row of `contributions`, named c, leaves its assignment as open as it was."""
 
 
 class LedgerReader:
@@ -144,8 +161,7 @@ class LedgerReader:
         rows = self._db.execute(
             "SELECT a.client, a.round, r.base_version, r.scenario_s, a.bytes_down "
             "FROM answers a JOIN rounds r USING (round) LEFT JOIN contributions c "
-            "ON c.client = a.client AND c.call_round = a.round AND c.outcome != 'duplicate' "
-            "AND NOT (c.outcome = 'refused' AND c.reason = 'checksum') "
+            f"ON c.client = a.client AND c.call_round = a.round AND NOT ({_ENDS_NOTHING}) "
             "WHERE a.decision = 'accept' AND c.client IS NULL ORDER BY a.round, a.client"
         )
         return [OpenAssignmentRow(*row) for row in rows]
