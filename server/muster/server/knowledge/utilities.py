@@ -55,7 +55,8 @@ class Utilities(NamedTuple):
         Clients stay at these weights also by the rounded arithmetic of `at`, because a threshold is
         often the utility of a weight itself. They are therefore found by bisection.
         """
-        best = np.clip(self.b / (2 * self.a), 0.0, 1.0)
+        with np.errstate(over="ignore"):  # infinity is outside [0, 1], as the number would be
+            best = np.clip(self.b / (2 * self.a), 0.0, 1.0)
         ends = self._last_staying(best, 0.0), self._last_staying(best, 1.0)
         fine = stays(self, best)
         low, high = (np.where(fine, end, np.nan) for end in ends)
