@@ -86,7 +86,7 @@ docs-check: install  ## the generated parts are those of the code
 
 soak: install  ## the long tests, and the crash tests with 20 kills of every sort (about 8 minutes)
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
-	MUSTER_SOAK=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations
+	MUSTER_SOAK=1 MUSTER_TEST_DOCKER=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations
 
 mutations: install  ## put defects into the product, and require that a claim of a quick study fails
 	MUSTER_SOAK=1 $(BIN)/pytest tests/mutations

@@ -34,14 +34,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(Path(file)))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the soak tests. They are long, and shorter tests cover the same code; `make soak` runs
-    them."""
-    if os.environ.get("MUSTER_SOAK") == "1":
-        return
+    them. There none may be skipped because its folder waits for a target of its own."""
+    asked = os.environ.get("MUSTER_SOAK") == "1"
     for item in items:
-        if item.get_closest_marker("soak"):
+        if not item.get_closest_marker("soak"):
+            continue
+        skip = item.get_closest_marker("skip")
+        if not asked:
             item.add_marker(pytest.mark.skip(reason="long: make soak"))
+        elif skip is not None:
+            raise pytest.UsageError(
+                f"{item.nodeid} is a soak test, but would be skipped: {skip.kwargs['reason']}; let "
+                f"make soak set what it waits for"
+            )
 
 
 _INSTALLED = frozenset(map(Path, sys.path))

@@ -1,6 +1,7 @@
 """The check that every test is played by some run of CI, or has a reason for being skipped."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,31 @@ def test_a_run_records_what_it_played_and_what_it_skipped(tmp_path: Path) -> Non
         "test_parts.py::test_skipped": {"no GPU"},
         "test_whole.py": {absent},
     }
+
+
+LONG = """
+import pytest
+pytestmark = pytest.mark.soak
+@pytest.mark.skip(reason="containers: make test-docker")
+def test_of_containers(): pass
+def test_of_processes(): pass
+"""
+
+
+@pytest.mark.parametrize(("asked", "status"), [("0", 0), ("1", pytest.ExitCode.USAGE_ERROR)])
+def test_no_long_test_is_skipped_in_silence_when_long_ones_are_asked_for(
+    tmp_path: Path, asked: str, status: int
+) -> None:
+    (tmp_path / "test_long.py").write_text(LONG)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "/dev/null"]
+    done = subprocess.run(
+        [*command, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "MUSTER_SOAK": asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout
+    said = "test_of_containers is a soak test, but would be skipped: containers: make test-docker"
+    assert (said in done.stderr) == (asked == "1")
