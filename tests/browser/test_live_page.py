@@ -229,3 +229,25 @@ def million_events() -> Any:
                "accepted": 1000, "folded": 1000, "bytes_up": 1, "bytes_down": 1,
                "seconds": 0.5}  # fmt: skip
         yield {"event": "round_committed", "at": number + 0.6, **common, **row}
+
+
+LONGEST = (
+    "A fault acts: outage (partition) on 5 devices of country.",
+    "The rounds wait for country. Its last update came 12.3 s after those of all other groups, in "
+    "48 of the newest 50 rounds. 85 % of its time is waiting for a turn to transfer, over a shared "
+    "link that is up to 100 % full downwards. Round 1,234 is open: 13 of 15 updates have arrived, "
+    "and the answers of 2 devices are missing (at work: 2 of country).",
+)
+"""The first line and the others of the box below the facts, as long as three groups make them."""
+
+
+def test_the_box_of_the_finding_cuts_no_line(finished: Path, open_page: OpenPage) -> None:
+    with shown_by("live", str(finished)) as shown:
+        page = open_page(shown.url)
+        page.evaluate(
+            "words => words.forEach((each, n) => headline.children[n].textContent = each)", LONGEST
+        )
+        for width in range(600, 1700, 100):  # a narrower window has a bar to scroll
+            page.set_viewport_size({"width": width, "height": 900})
+            room, needed = page.evaluate("[headline.clientHeight, headline.scrollHeight]")
+            assert needed <= room, width
