@@ -233,10 +233,12 @@ def million_events() -> Any:
 
 LONGEST = (
     "A fault acts: outage (partition) on 5 devices of country.",
-    "The rounds wait for country. Its last update came 12.3 s after those of all other groups, in "
-    "48 of the newest 50 rounds. 85 % of its time is waiting for a turn to transfer, over a shared "
-    "link that is up to 100 % full downwards. Round 1,234 is open: 13 of 15 updates have arrived, "
-    "and the answers of 2 devices are missing (at work: 2 of country).",
+    (
+        "The rounds wait for country. Its last update came 12.3 s after those of all other groups, "
+        "in 48 of the newest 50 rounds. 85 % of its time is waiting for a turn to transfer, over a "
+        "shared link that is up to 100 % full downwards. Round 1,234 is open: 13 of 15 updates "
+        "have arrived, and the answers of 2 devices are missing (at work: 2 of country)."
+    ),
 )
 """The first line and the others of the box below the facts, as long as three groups make them."""
 

@@ -14,7 +14,15 @@ from muster.emulator.launch.docker.compose_containers import published_port
 from muster.emulator.launch.docker.supervised_start import FirstRound
 from muster.emulator.launch.docker.up import RESTARTS, left_running
 from muster.emulator.runs import supervisor_socket
-from muster.emulator.runs.run_folder import DETACHED_LOG, has_detached_supervisor, resume_command
+from muster.emulator.runs.run_folder import (
+    DETACHED_LOG,
+    LEDGER,
+    SCENARIO,
+    afresh,
+    has_detached_supervisor,
+    resume_advice,
+    resume_command,
+)
 from muster.emulator.runs.run_progress import RunProgress
 from muster.emulator.runs.supervisor_socket import end_supervisor
 from muster.emulator.scenario.scenario import Scenario
@@ -124,10 +132,23 @@ def test_the_port_of_a_service_is_read_from_the_file_that_a_person_may_have_edit
             published_port(file, "server")
 
 
-def test_a_run_is_resumed_by_the_command_that_can(tmp_path: Path) -> None:
-    assert resume_command(tmp_path) == f"muster run --resume {tmp_path}"
-    (tmp_path / COMPOSE).touch()
-    assert resume_command(tmp_path) == f"muster up --resume {tmp_path}"
+@pytest.mark.parametrize(
+    ("compose", "command", "options"),
+    [(None, "run", ""), ("services:\n", "up", ""), ("x-swarm:\n", "up", "--swarm ")],
+    ids=["run", "up", "swarm"],
+)
+def test_a_run_is_resumed_and_begun_anew_by_the_command_that_began_it(
+    tmp_path: Path, compose: str | None, command: str, options: str
+) -> None:
+    (tmp_path / SCENARIO).write_text("modules = '/where/it/is'")
+    if compose is not None:
+        (tmp_path / COMPOSE).write_text(compose)
+    assert resume_command(tmp_path) == f"muster {command} --resume {tmp_path}"
+    advice = afresh(tmp_path)
+    assert advice.endswith(f": muster {command} {tmp_path}/{SCENARIO} {options}--out OTHER")
+    assert advice in resume_advice(tmp_path)
+    (tmp_path / LEDGER).touch()
+    assert advice in resume_advice(tmp_path)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import orjson
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
 from muster.common.toml import parse_toml
-from muster.emulator.launch import COMPOSE
+from muster.emulator.launch import COMPOSE, is_stack
 
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
@@ -154,7 +154,14 @@ def run_folder(path: Path) -> Path:
 
 def afresh(folder: Path) -> str:
     """Advice for messages: how to run a folder's scenario again from the beginning."""
-    return f"run it again from the beginning: muster run {folder / SCENARIO} --out OTHER"
+    where = "--swarm --out OTHER" if is_stack(folder) else "--out OTHER"
+    again = f"muster {_beginner(folder)} {folder / SCENARIO} {where}"
+    return f"run it again from the beginning: {again}"
+
+
+def _beginner(folder: Path) -> str:
+    """The command that began the run in a folder."""
+    return "up" if (folder / COMPOSE).is_file() else "run"
 
 
 DETACHED_LOG = "logs/supervisor.log"
@@ -168,8 +175,7 @@ def has_detached_supervisor(folder: Path) -> bool:
 
 def resume_command(folder: Path) -> str:
     """The command that resumes the run in a folder, for messages."""
-    command = "up" if (folder / COMPOSE).is_file() else "run"
-    return f"muster {command} --resume {folder}"
+    return f"muster {_beginner(folder)} --resume {folder}"
 
 
 def resume_advice(folder: Path) -> str:
