@@ -98,7 +98,7 @@ def state(message: Any, path: Sequence[str], value: Any) -> int:
             for key in part:
                 part[key] = value
             return len(part)
-        repeated = kind.label == FieldDescriptor.LABEL_REPEATED
+        repeated = kind.is_repeated
         if rest:
             parts = part if repeated else [part] if message.HasField(name) else []
             return sum(state(each, rest, value) for each in parts)

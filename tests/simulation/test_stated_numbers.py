@@ -108,6 +108,8 @@ class Stage:
         self._folders = (folder / str(number) for number in count())
         listening = _Listener()
         self._truth = self._play(listening)
+        assert not self._truth.wrong, self._truth
+        assert self._truth.status == "completed", self._truth
         self.places = [place for place in places() if place in listening.heard]
 
     def _play(self, liar: Liar) -> Course:
