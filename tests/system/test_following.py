@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+
+
+def watched_until_ctrl_c(folder: Path) -> str:
+    """What `muster watch` prints until a Ctrl-C after its first round, which is no failure."""
+    with subprocess.Popen(
+        [*MUSTER, "watch", folder], stdout=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        said = next(line for line in watching.stdout if "round " in line and " loss " in line)
+        watching.send_signal(signal.SIGINT)
+        said += watching.stdout.read()
+    assert watching.returncode == 0
+    return said
 
 
 def test_a_run_is_followed_from_its_beginning_to_its_end(
@@ -40,6 +54,7 @@ def test_a_run_is_followed_from_its_beginning_to_its_end(
         for event in watch(folder):
             seen.append(event)
             if len(seen) == 20:
+                assert "run: the run goes on" in watched_until_ctrl_c(folder)
                 found = status_of(folder)
                 assert (found.state, found.rounds, found.present) == ("running", 100_000, 3)
                 assert found.round >= 1

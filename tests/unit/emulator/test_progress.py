@@ -200,6 +200,8 @@ def test_a_run_without_an_end_says_so_and_one_that_never_began_says_nothing() ->
         lines.show(event)
     lines.close()
     assert lines_of(stream) == ["digits: no end was recorded; round 1 of 40"]
+    lines.close(goes_on=True)
+    assert lines_of(stream)[1:] == ["digits: the run goes on"]
 
 
 def test_no_control_character_reaches_a_log() -> None:

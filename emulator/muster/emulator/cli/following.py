@@ -42,12 +42,14 @@ def watch(folder: Path, as_json: bool) -> None:
     click.echo("\n".join(found.lines))
     if found.state != "running":
         return
-    display = progress(sys.stdout, WallClock(), title=found.run)
+    display, goes_on = progress(sys.stdout, WallClock(), title=found.run), False
     try:
         for event in following.watch(folder):
             display.show(event)
+    except KeyboardInterrupt:
+        goes_on = True
     finally:
-        display.close()
+        display.close(goes_on=goes_on)
 
 
 @click.command()

@@ -44,8 +44,12 @@ class Progress(Protocol):
         """Update the display with `event`, a line of the journal; unknown events are ignored."""
         ...
 
-    def close(self) -> None:
-        """Show what is not shown yet and restore the stream. Nothing may be shown afterwards."""
+    def close(self, *, goes_on: bool = False) -> None:
+        """Show what is not shown yet and restore the stream. Nothing may be shown afterwards.
+
+        Args:
+            goes_on: the run has not ended; only nobody watches it any more.
+        """
         ...
 
 
@@ -80,10 +84,10 @@ class LenientProgress:
             except OSError:
                 self._display = None
 
-    def close(self) -> None:
+    def close(self, *, goes_on: bool = False) -> None:
         if self._display is not None:
             with suppress(OSError):
-                self._display.close()
+                self._display.close(goes_on=goes_on)
 
 
 class Lines:
@@ -109,9 +113,9 @@ class Lines:
             if few or all_there or self._clock.monotonic() >= self._next_at:
                 self._say()
 
-    def close(self) -> None:
+    def close(self, *, goes_on: bool = False) -> None:
         self._say()
-        if ending := ending_of(self._run_progress):
+        if ending := ending_of(self._run_progress, goes_on):
             self._write(ending)
 
     def _say(self) -> None:
@@ -144,9 +148,10 @@ class LivePanel:
         for notice in _notices(self._run_progress, event):
             self._console.print(Text(notice, style="yellow"))
 
-    def close(self) -> None:
+    def close(self, *, goes_on: bool = False) -> None:
         self._live.stop()
-        if self._run_progress.status is None and (ending := ending_of(self._run_progress)):
+        state = self._run_progress
+        if state.status is None and (ending := ending_of(state, goes_on)):
             self._console.print(Text(ending, style="yellow"))
 
     def _panel(self) -> Panel:
@@ -218,8 +223,10 @@ def time_left(state: RunProgress) -> list[str]:
     return [f"about {f'{seconds} s' if seconds < 60 else seconds_text(seconds)} left"]
 
 
-def ending_of(state: RunProgress) -> str:
+def ending_of(state: RunProgress, goes_on: bool = False) -> str:
     """The last line; empty if nothing has begun."""
+    if state.status is None and goes_on:
+        return "the run goes on"
     if state.status is None:
         return f"no end was recorded; {stage_of(state)}" if state.population else ""
     how = f"{state.status}: {state.detail or f'{state.done} {state.counts}'}"
