@@ -69,7 +69,7 @@ def test_a_device_whose_training_fails_gives_up_the_round(
     events = run(tmp_path / "run", **values)
     (failed,) = [event for event in events if event["event"] == "training_failed"]
     assert (failed["round"], failed["client"]) == (2, "dev-0001")
-    assert failed["error"] == "RuntimeError: CUDA out of memory"
+    assert failed["error"].startswith(f"RuntimeError: CUDA out of memory ({__file__}, line ")
     told = [e for e in events if e["event"] == "answered" and e["decision"] == "abort"]
     assert [(e["round"], e["client"], e["reason"]) for e in told] == [
         (2, "dev-0001", "training failed")

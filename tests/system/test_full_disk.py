@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -51,16 +54,29 @@ class SmallDisk:
         self._ballast.unlink(missing_ok=True)
 
 
+MakeDisk = Callable[[str], Path]
+
+
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def mounted(tmp_path: Path) -> Iterator[MakeDisk]:
+    """Mounts a disk in memory with these options."""
     place = tmp_path / "small"
     place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(place)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"this machine mounts no disks: {done.stderr.strip()}")
-    yield SmallDisk(place)
+
+    def mount(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"this machine mounts no disks: {done.stderr.strip()}")
+        return place
+
+    yield mount
     subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+
+
+@pytest.fixture
+def small_disk(mounted: MakeDisk) -> SmallDisk:
+    return SmallDisk(mounted("size=32m"))
 
 
 # No file may grow beyond 100 bytes once the server has ended the run.
@@ -180,6 +196,63 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on_to_the_same_model(
     alone = json.loads((tmp_path / "alone/summary.json").read_text())
     assert done.summary["model_sha256"] == alone["model_sha256"]
     assert audit(done.folder).agrees
+
+
+def muster(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    program = "from muster.emulator.cli.entry import main; main()"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def assert_clear(done: subprocess.CompletedProcess[str], lacks: str) -> None:
+    """A run ended with a few lines that name what ran out."""
+    assert done.returncode in (1, 2)
+    said = done.stderr[done.stderr.index("error: ") :]
+    assert re.search(lacks, said), said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= 4
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("options", "lacks"),
+    [
+        ("size=64k", "room"),
+        ("size=256k", "room"),
+        ("size=16m,nr_inodes=4", "inodes"),
+        ("size=16m,nr_inodes=20", "inodes"),
+        ("size=16m,nr_inodes=45", "inodes"),
+    ],
+)
+def test_a_run_on_a_disk_that_is_too_small_says_so_and_goes_on_when_there_is_room(
+    mounted: MakeDisk, scenario: MakeScenario, tmp_path: Path, options: str, lacks: str
+) -> None:
+    planned = scenario(server={"rounds": 5, "stall_s": 1.0})
+    file, folder = tmp_path / "small.toml", mounted(options) / "run"
+    file.write_text(planned.to_toml())
+    assert_clear(muster("run", file, "--out", folder, "--quiet"), lacks)
+    mounted("remount,size=32m,nr_inodes=10000")
+    more = ["--resume", folder] if folder.exists() else [file, "--out", folder]
+    again = muster("run", *more, "--quiet")
+    assert again.returncode == 0, again.stderr
+    assert simulate_run(planned, tmp_path / "alone") == "completed"
+    alone = json.loads((tmp_path / "alone/summary.json").read_text())
+    assert read_summary(folder)["model_sha256"] == alone["model_sha256"]
+
+
+@pytest.mark.parametrize("mebi", [400, 650, 725])
+def test_a_run_without_memory_says_so(scenario: MakeScenario, tmp_path: Path, mebi: int) -> None:
+    """At each of these limits another program dies in another way: of an import, of a signal, or
+    because it can start no thread."""
+    file = tmp_path / "plain.toml"
+    file.write_text(scenario().to_toml())
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (mebi << 20, mebi << 20))
+
+    done = muster("run", file, "--out", tmp_path / "run", "--quiet", preexec_fn=limit)
+    if done.returncode:
+        assert_clear(done, "memory|ulimit -v")
 
 
 def test_an_error_of_the_operating_system_fails_the_run_and_nothing_is_left(

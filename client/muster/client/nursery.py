@@ -33,6 +33,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.client.rational import require_validation
 from muster.client.together import require_layers
 from muster.client.training import warm
+from muster.common.causes import outer_cause
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.garbage import rarely_collect
@@ -114,8 +115,11 @@ class Nursery:
             status = 0
         except MusterError as error:
             logging.getLogger("muster.client").error("%s", error)
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            if cause := outer_cause(error):
+                logging.getLogger("muster.client").error("%s", cause)
+            else:
+                traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, SerializeAsAny
 
+from muster.common.causes import own_place
 from muster.common.errors import MusterError, ProtocolError, TransportError
 from muster.common.plugins import Plugin
 from muster.tasks.own import FunctionRegistry, Own
@@ -68,6 +69,7 @@ def training_errors(*clients: str) -> Iterator[None]:
     except Exception as error:
         log.exception("the training of %s failed", ", ".join(clients))
         why = str(error) if isinstance(error, MusterError) else f"{type(error).__name__}: {error}"
+        why += f" ({place})" if (place := own_place(error)) else ""
         raise TrainingError(" ".join(why.split())) from error
 
 

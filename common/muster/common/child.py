@@ -7,7 +7,8 @@ process when its parent is gone, because the program's own imports may take seco
 that dies meanwhile must not leave an orphan. The program imports code of the user's own only as the
 run has announced it (`muster.common.own_code`); containers start with this command too.
 `muster.common.processes.child_command` makes it. With `--loaded` before MODULE, a package, only the
-imports are done, and the program begins when a line comes on the standard input.
+imports are done, and the program begins when a line comes on the standard input. A program that
+ends with an error whose cause lies outside muster says it in one line, without a traceback.
 """
 
 import os
@@ -15,6 +16,7 @@ import runpy
 import sys
 from importlib import import_module
 
+from muster.common.causes import outer_cause
 from muster.common.garbage import import_quickly
 from muster.common.processes import LOADED, OWN_CODE, die_with_parent
 
@@ -23,6 +25,15 @@ def main() -> None:
     """Run the module that the command line names."""
     die_with_parent()
     import_quickly()
+    try:
+        _run()
+    except Exception as error:
+        if not (cause := outer_cause(error)):
+            raise
+        sys.exit(cause)  # which prints it on standard error; the status is 1
+
+
+def _run() -> None:
     if OWN_CODE in os.environ:
         import_module("muster.common.own_code").follow()
     del sys.argv[0]

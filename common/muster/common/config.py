@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from muster.common.causes import outer_cause, own_place
 from muster.common.errors import ConfigError
 
 S = TypeVar("S", bound="Section")
@@ -67,13 +68,17 @@ def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
         source: where the values come from, for the message.
 
     Raises:
-        ConfigError: there are mistakes. The message names each with its dotted path, what was
-            found and what was expected.
+        ConfigError: there are mistakes, each of which the message names with its dotted path, what
+            was found and what was expected; or code of the user's own that checks them failed.
     """
     try:
         return cls.model_validate(dict(values))
     except ValidationError as error:
         raise ConfigError(_report(error, cls, source)) from None
+    except Exception as error:
+        if not own_place(error):
+            raise
+        raise ConfigError(f"{source}: {outer_cause(error)}") from None
 
 
 def _report(error: ValidationError, cls: type[Section], source: str) -> str:

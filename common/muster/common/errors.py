@@ -28,6 +28,8 @@ A message says what was expected, what was found, and what to do next.
 
 import sqlite3
 
+from muster.common.causes import outer_cause
+
 
 class MusterError(Exception):
     """Base class of all exceptions that muster raises on purpose."""
@@ -111,6 +113,8 @@ def reason_of(error: BaseException) -> str:
     """The reason of an error, as a sentence for a person."""
     if isinstance(error, MusterError):
         return str(error)
+    if cause := outer_cause(error):
+        return cause
     if isinstance(error, OSError) and error.strerror is not None:
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"the operating system refused: {where}{error.strerror}"

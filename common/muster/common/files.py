@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from muster.common.causes import room_hint
 from muster.common.errors import ConfigError
 
 _TEMPORARY = ".tmp"
@@ -64,7 +65,8 @@ def refusal_of(what: str, advice: str) -> Iterator[None]:
 def os_reason(error: OSError) -> str:
     """The reason that the operating system gives for an error, with the file that it names."""
     path = error.filename2 or error.filename
-    return f"{error.strerror or error}" + (f" ({path})" if path else "")
+    named = f" ({path})" if path else ""
+    return f"{error.strerror or error}{named}{room_hint(error)}"
 
 
 def require_writable(path: Path) -> None:

@@ -24,6 +24,7 @@ from importlib.util import resolve_name, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from muster.common.causes import note_own
 from muster.common.errors import ConfigError
 from muster.common.processes import OWN_CODE
 
@@ -76,6 +77,7 @@ class OwnFinder(MetaPathFinder):
     def load(self, loader: "_OwnLoader", module: ModuleType) -> None:
         """Execute a module, and note what it imports meanwhile."""
         self._loading.append(loader.name)
+        note_own(loader.name)
         try:
             SourceFileLoader.exec_module(loader, module)
         finally:

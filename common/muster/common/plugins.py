@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from muster.common.causes import note_own
 from muster.common.config import Section
 
 P = TypeVar("P", bound="Plugin")
@@ -65,6 +66,7 @@ class Registry(Generic[P]):
         for point in importlib.metadata.entry_points(group=self.group, name=kind):
             with _failures_explained(kind):
                 found = point.load()
+            note_own(point.module)
             return self._checked(kind, found)
         raise ValueError(self._not_there(kind))
 
@@ -109,6 +111,7 @@ def _import(path: str) -> object:
     module, _, name = path.partition(":")
     with _failures_explained(module):
         found = importlib.import_module(module)
+    note_own(module)
     try:
         return getattr(found, name)
     except AttributeError:

@@ -9,6 +9,7 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
+from muster.common.causes import own_place
 from muster.common.errors import ConfigError, MusterError
 from muster.tasks.own import Own
 from muster.tasks.task import Examples, OpenTask, Task, predict
@@ -55,7 +56,9 @@ def _explained(call: Callable[..., Any], name: str) -> Callable[..., Any]:
             raise
         except Exception as error:
             why = " ".join(str(error).split())
-            raise ConfigError(f"{name} failed with {type(error).__name__}: {why}") from error
+            place = f" ({where})" if (where := own_place(error)) else ""
+            said = f"{name} failed with {type(error).__name__}: {why}{place}"
+            raise ConfigError(said) from error
 
     return explained
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
+from muster.common.causes import outer_cause
 from muster.common.clock import Clock
 from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import ConfigError, MusterError, reason_of
@@ -195,7 +196,7 @@ async def _serve(
     try:
         status, detail = await coordinator.run(evaluator)
     except Exception as error:
-        expected = isinstance(error, MusterError)
+        expected = isinstance(error, MusterError) or outer_cause(error)
         log.error("%s", reason_of(error), exc_info=None if expected else error)
         status, detail = "failed", reason_of(error)
     status, _ = await coordinator.finish(status, detail, _peak_rss_mib())

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.client.memory import Memory, RoundRecord, State
+from muster.common.causes import OWN_CODE_FAILED
 from muster.common.credentials import OPERATOR, SECRETS, credentials_path
 from muster.common.testing import made_credentials
 from muster.emulator.cli.commands import main
@@ -536,9 +537,11 @@ def test_one_flipped_bit_of_the_scenario_is_noticed(bound: Path, resume: Resume)
 def test_a_run_with_own_code_can_be_begun_anew_if_the_cause_lies_in_that_code(
     run: RunFolder,
 ) -> None:
-    assert resume_advice(run.path).splitlines()[1:] == [
+    assert resume_advice(run.path, "a reason").splitlines()[1:] == [
         f"Resume the run with: muster run --resume {run.path}"
     ]
     run.scenario("modules = '/where/it/is'")
     anew = f"run it again from the beginning: muster run {run.path}/scenario.toml --out OTHER"
-    assert resume_advice(run.path).splitlines()[2:] == [f"If you change code of your own, {anew}"]
+    advice = resume_advice(run.path, "a reason").splitlines()
+    assert advice[2:] == [f"If you change code of your own, {anew}"]
+    assert resume_advice(run.path, f"{OWN_CODE_FAILED}: x") == f"\nMend it, and {anew}"

@@ -146,9 +146,9 @@ def test_a_run_is_resumed_and_begun_anew_by_the_command_that_began_it(
     assert resume_command(tmp_path) == f"muster {command} --resume {tmp_path}"
     advice = afresh(tmp_path)
     assert advice.endswith(f": muster {command} {tmp_path}/{SCENARIO} {options}--out OTHER")
-    assert advice in resume_advice(tmp_path)
+    assert advice in resume_advice(tmp_path, "")
     (tmp_path / LEDGER).touch()
-    assert advice in resume_advice(tmp_path)
+    assert advice in resume_advice(tmp_path, "")
 
 
 @pytest.fixture

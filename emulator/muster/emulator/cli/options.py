@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 import click
 import orjson
 
+from muster.common.causes import outer_cause
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
 from muster.common.files import os_reason
@@ -78,6 +79,11 @@ def failures_as_status(command: Callable[P, T]) -> Callable[P, T]:
             sys.exit(2)
         except MusterError as error:
             complain(error)
+            sys.exit(1)
+        except Exception as error:
+            if isinstance(error, OSError) or not (cause := outer_cause(error)):
+                raise
+            complain(cause)
             sys.exit(1)
 
     return guarded

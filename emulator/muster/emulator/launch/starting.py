@@ -1,10 +1,10 @@
 """The time between the start of a program and the moment when it is ready."""
 
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+from muster.common.causes import OWN_CODE_FAILED, lack_of, memory_advice, memory_limit, memory_line
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.emulator.launch.backend import Died, EndedBeforeReady
@@ -91,18 +91,28 @@ def quoted(log: str, path: Path | None = None) -> str:
     Args:
         path: the file of the log, which the message names; None if the log is in no file.
     """
-    lines = log.splitlines()[-LAST_LINES:]
+    lines = _telling(log.splitlines()[-LAST_LINES:])
     if not lines:
-        return ". It left no log" if path is None else f". It left no log ({path}){_roomless(path)}"
+        return ". It left no log" if path is None else f". It left no log ({path}){_lack(path)}"
     name = "its log" if path is None else str(path)
     return "\n".join([f". The last lines of {name}:", *(f"  | {line}" for line in lines)])
 
 
-def _roomless(path: Path) -> str:
-    """If there was no room for a file, say so, as the rest of a sentence."""
-    try:
-        disk = os.statvfs(path.parent)
-    except OSError:
-        return ""
-    lacks = "room" if not disk.f_bavail else "inodes" if disk.f_files and not disk.f_favail else ""
-    return f", because its disk has no {lacks} left (df, df -i); free some" if lacks else ""
+def _telling(lines: list[str]) -> list[str]:
+    """The line that names a cause outside muster; all lines if none does."""
+    for line in reversed(lines):
+        if OWN_CODE_FAILED in line:
+            return [line]
+    found = memory_line("\n".join(lines))
+    if not found:
+        return lines
+    return [found] if memory_advice() in found else [found, memory_advice()]
+
+
+def _lack(path: Path) -> str:
+    """Why a program may have left no log, as the rest of a sentence: there is no room for a file,
+    or it died for want of memory before it could write."""
+    if lacks := lack_of(path.parent):
+        return f", because its disk has no {lacks} left (df, df -i); free some"
+    limit = memory_limit()
+    return f". It may have found no memory: {limit}; raise the limit" if limit else ""

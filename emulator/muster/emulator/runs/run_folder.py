@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import orjson
 
+from muster.common.causes import OWN_CODE_FAILED
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
 from muster.common.toml import parse_toml
@@ -178,10 +179,16 @@ def resume_command(folder: Path) -> str:
     return f"muster {_beginner(folder)} --resume {folder}"
 
 
-def resume_advice(folder: Path) -> str:
+def resume_advice(folder: Path, why: str) -> str:
     """How to resume the run in a folder, as a further line of a message. Without a ledger there is
-    nothing to resume, and what failed would fail again: then it is an advice to run it again. So is
-    what follows if the cause lies in code of the user's own, because a run goes on with its own."""
+    nothing to resume, and what failed would fail again: then it is an advice to run it again. So it
+    is if code of the user's own failed, because a resumed run goes on with the code it began with.
+
+    Args:
+        why: the reason why the run ended.
+    """
+    if OWN_CODE_FAILED in why:
+        return f"\nMend it, and {afresh(folder)}"
     if not (folder / LEDGER).is_file():
         return f"\nNothing has been trained. Mend the cause, and {afresh(folder)}"
     mended = f"\nIf you change code of your own, {afresh(folder)}" if _has_own_code(folder) else ""

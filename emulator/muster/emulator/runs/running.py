@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from muster.common.causes import OWN_CODE_FAILED, outer_cause
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, RunFailed, reason_of
+from muster.common.events import Ended
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
@@ -152,19 +154,29 @@ def _run_in(
         if begin is not None:
             begin(folder)
         failure: RunFailed | None = None
+        ended: dict[str, Any] = {}
+
+        def seen(event: dict[str, Any]) -> None:
+            if event["event"] == Ended.name:
+                ended.update(event)
+            show(event)
+
         try:
-            _drive(_supervise(scenario, folder, backend, clock, show, show_every_s))
+            _drive(_supervise(scenario, folder, backend, clock, seen, show_every_s))
         except RunFailed as error:
             failure = error
-        except OSError as error:
-            failure = RunFailed(
-                f"{reason_of(error)}\nResume the run with: {resume_command(folder)}"
-            )
+        except Exception as error:
+            if not isinstance(error, OSError) and not outer_cause(error):
+                raise
+            why = reason_of(error)
+            again = f"\nResume the run with: {resume_command(folder)}"
+            advice = resume_advice(folder, why) if OWN_CODE_FAILED in why else again
+            failure = RunFailed(f"{why}{advice}")
         try:
             concluded = conclude(folder, "failed" if failure else None, report=report)
         except OSError as error:
             raise RunFailed(
-                f"{failure or 'the run has ended'}\n"
+                f"{failure or _how_it_ended(ended)}\n"
                 f"Its summary and report cannot be written: {reason_of(error)}\n"
                 f"Free some space, then write them with: {resume_command(folder)}"
             ) from None
@@ -175,8 +187,15 @@ def _run_in(
             raise failure
         if summary["status"] == "failed":
             where = f"{folder}/report.html" if report else f"muster report {folder}"
-            raise RunFailed(f"{account.run.detail}\nSee its report: {where}{resume_advice(folder)}")
+            why = str(account.run.detail)
+            raise RunFailed(f"{why}\nSee its report: {where}{resume_advice(folder, why)}")
         return Run(folder, summary, account)
+
+
+def _how_it_ended(ended: dict[str, Any]) -> str:
+    """How a run ended, by the event of its end, which a full disk may have kept out."""
+    failed = ended.get("status") == "failed"
+    return f"the run failed: {ended['detail']}" if failed else "the run has ended"
 
 
 async def _supervise(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from muster.common.causes import outer_cause
 from muster.common.clock import Clock
 from muster.common.credentials import device_name
 from muster.common.errors import LaunchFailed, RunFailed
@@ -264,7 +265,11 @@ class Supervisor:
 
     def _fail(self, error: Exception) -> None:
         """End the run as failed because a fault could not be injected or healed."""
-        failure = error if isinstance(error, RunFailed) else RunFailed(f"a fault failed: {error}")
+        failure = (
+            error
+            if isinstance(error, RunFailed)
+            else RunFailed(f"a fault failed: {outer_cause(error) or error}")
+        )
         self._failure = self._failure or failure
         self._ended.set()
 
@@ -333,9 +338,9 @@ class Supervisor:
             self._restarts_left -= 1
             return
         who = f"{name} ({devices} devices)" if devices > 1 else name
+        lines = self.backend.last_lines(name)
         raise LaunchFailed(
-            f"{who} {ending(status, cause)}{self.backend.last_lines(name)}"
-            f"{resume_advice(self.folder)}"
+            f"{who} {ending(status, cause)}{lines}{resume_advice(self.folder, lines)}"
         )
 
     def _record_death(self, name: str, status: int) -> tuple[int, str]:

@@ -19,10 +19,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from muster.common.causes import outer_cause
 from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
 from muster.common.credentials import CredentialsFile, CredentialsSource
-from muster.common.errors import MusterError, RunFailed
+from muster.common.errors import MusterError, RunFailed, reason_of
 from muster.common.garbage import rarely_collect
 from muster.common.tensors import WIRE
 from muster.server.beside import Input, Output, results_pipe
@@ -147,9 +148,11 @@ def main(orders: Input, results: Output) -> None:
                 return
             results.write(evaluation.evaluate(order, body).to_json() + b"\n")
             results.flush()
-    except MusterError as error:
-        log.error("%s", error)
-        results.write(json.dumps({FAILED: str(error)}).encode() + b"\n")
+    except Exception as error:
+        if not isinstance(error, MusterError) and not outer_cause(error):
+            raise
+        log.error("%s", reason_of(error))
+        results.write(json.dumps({FAILED: reason_of(error)}).encode() + b"\n")
         results.flush()
 
 

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from muster.common.causes import outer_cause
 from muster.common.clock import Clock
 from muster.common.errors import reason_of
 from muster.common.events import Ended, Tell
@@ -77,7 +78,8 @@ class RunEnding:
             try:
                 await part()
             except Exception as error:
-                log.error("the end of the run: %s", reason_of(error), exc_info=error)
+                outside = None if outer_cause(error) else error
+                log.error("the end of the run: %s", reason_of(error), exc_info=outside)
                 if status != "failed":
                     status, detail = "failed", reason_of(error)
         try:

@@ -120,8 +120,9 @@ class RoomOnDisk:
 
     def _tell_room(self, what: str) -> None:
         """Tell that there is room again, if nothing waits for it any more. A wait may have been
-        cancelled, so the next write may be the first to find room."""
-        if self._told and not self._waits:
+        cancelled, so the next write may be the first to find room. Once patience has ended, the
+        run ends for want of room, whatever still fits."""
+        if self._told and not self._waits and not self._gave_up:
             self._told = False
             self._tell(DiskHasRoom(what, self._patience.running_s() - self._since))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from muster.common.causes import outer_cause
 from muster.common.clock import Clock
 from muster.common.credentials import Caller
 from muster.common.errors import (
@@ -60,8 +61,8 @@ async def errors_as_status(
 
     An error without a row in STATUS is a bug in muster: the status is INTERNAL, and the log gets a
     traceback; for a message that cannot be encoded, it gets one line. An error of the operating
-    system or of the ledger, or a disk that was full for too long, is not the peer's fault; it ends
-    the run.
+    system, of the ledger or in code of the user's own, or a disk that was full for too long, is not
+    the peer's fault; it ends the run.
 
     Args:
         fail: ends the run with an error.
@@ -79,6 +80,11 @@ async def errors_as_status(
     except MusterError as error:
         log.exception("a call failed in a way nobody planned")
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+    except Exception as error:
+        if not outer_cause(error):
+            raise
+        fail(error)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the run fails")
 
 
 @asynccontextmanager
