@@ -57,6 +57,18 @@ def test_in_a_round_that_folded_nothing_nobody_took_part(pooled_before: bool) ->
     np.testing.assert_array_equal(found.pooled().took_part, [True, False, False])
 
 
+@pytest.mark.parametrize("pooled_before", [False, True])
+def test_a_device_whose_update_is_left_out_did_not_take_part(pooled_before: bool) -> None:
+    found = ParticipationHistory(["load"])
+    found.enter([Seen(1, True, {"load": 1.0}, 0.0)])
+    found.enter([Seen(place, True, {"load": 2.0}, 0.0) for place in (0, 1, 3)])
+    if pooled_before:
+        found.pooled()
+    found.leave_out(np.array([1, 2]))
+    np.testing.assert_array_equal(found.latest.took_part, [True, False, True])
+    np.testing.assert_array_equal(found.pooled().took_part, [True, True, False, True])
+
+
 def test_what_an_open_round_says_of_everybody() -> None:
     a, b = EnrolledDevice("a", "phones", 0, 5), EnrolledDevice("b", "phones", 1, 5)
     c, d = EnrolledDevice("c", "silos", 2, 5), EnrolledDevice("d", "phones", 3, 5)

@@ -123,10 +123,12 @@ async def test_an_impossible_weight_ends_the_run_when_the_round_closes(
     [
         ("sum", None, 2.0**30 / 6, True),  # its weight is 5 + 1
         ("sum", None, 2.0**30 / 6.1, False),
+        ("memory", None, 2.0**30, True),  # memories have no weights
+        ("memory", None, 2.0**29, False),
         ("combination", None, 3e38, False),
         ("sum", 1.0, 3e38, False),
     ],
-    ids=["half of the range", "less", "nothing is added up", "clipped"],
+    ids=["half of the range", "less", "remembered", "less of it", "nothing is added up", "clipped"],
 )
 def test_an_update_that_leaves_others_no_room_in_the_sum_is_refused(
     worker: ThreadPoolExecutor,

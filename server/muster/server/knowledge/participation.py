@@ -69,6 +69,14 @@ class ParticipationHistory:
         pooled[len(pooled) - n :] = False
         self.latest.took_part[:] = False
 
+    def leave_out(self, places: IntArray) -> None:
+        """Record that updates of the newest round do not count after all, so that these devices did
+        not take part in it."""
+        gone = np.isin(self.latest.places, places)
+        pooled = self._rounds[-1].took_part
+        pooled[len(pooled) - len(gone) :][gone] = False
+        self.latest.took_part[gone] = False
+
     def pooled(self) -> Rows:
         """Return the rows of all rounds, in the order of the rounds."""
         if len(self._rounds) != 1:

@@ -9,7 +9,7 @@ import numpy as np
 from muster.common.clock import Clock
 from muster.common.errors import Diverged, RunFailed
 from muster.common.events import Tell, Warned
-from muster.common.exchange import Valuation
+from muster.common.exchange import Reason, Valuation
 from muster.common.schedules import rate_at
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
@@ -29,6 +29,7 @@ from muster.server.rounds.strategy_rounds import replies_of
 from muster.server.rounds.versions import ModelVersions
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.blocks import squared_distances
+from muster.server.updates.folding import fault_of
 from muster.server.updates.kept import KeptUpdates
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.partial_sums import ArrivedSum, PartialSums
@@ -148,11 +149,7 @@ class Aggregation:
         """
         round = updates.round
         counted: Sequence[PendingUpdate] = await self._receiver.counted()
-        if not counted and updates.beyond_range:
-            raise Diverged(
-                f"{updates.beyond_range}; no other update counts. Lower the learning rate, or set "
-                f"training.projection_radius or server.guard.max_norm"
-            )
+        _require_some(updates, counted)
         if self._kept is not None:
             keep = self._kept.keep
             await self._room.write("updates", lambda: self._worker.run(keep, round.number, counted))
@@ -244,7 +241,7 @@ class Aggregation:
         """
         round = updates.round
         for tries_left in reversed(range(_TRIES)):
-            weighing = await self._weigh(updates, counted)
+            counted, weighing = await self._weighed(updates, counted)
             # Without a normaliser, the updates may still count in a later round.
             if not weighing.normaliser or self._memory is not None:
                 break
@@ -254,10 +251,10 @@ class Aggregation:
             self._refuse_missing_in_lockstep(round, missing)
             if not tries_left:  # else processes that withhold one after the other could go on
                 missing = {update.update.key.client for update in counted if update.held}
-            updates.without_sum.update(missing)
+            updates.left_out |= dict.fromkeys(missing, Reason.SUM_MISSING)
             counted = [u for u in counted if u.update.key.client not in missing]
         else:
-            weighing = await self._weigh(updates, counted)
+            counted, weighing = await self._weighed(updates, counted)
             if weighing.normaliser:
                 await self._receiver.fold(counted, weighing.weights)
         self._pending.estimates(round.number, weighing.estimates)
@@ -315,10 +312,36 @@ class Aggregation:
                 f"run, which repeats the round"
             )
 
+    async def _weighed(
+        self, updates: RoundUpdates, counted: Sequence[PendingUpdate]
+    ) -> tuple[Sequence[PendingUpdate], Weighing]:
+        """Compute the weights of the updates, and leave out those that these weights make too large
+        for an exact sum. If weights are known on arrival, such updates were refused then.
+
+        Raises:
+            Diverged: no other update counts.
+        """
+        adds_up = self._rule.change in ("sum", "step") and self._rule.weights == "at-close"
+        while True:
+            weighing = await self._weigh(updates, counted)
+            left = len(updates.left_out)
+            weighed = zip(counted, weighing.weights, strict=False) if adds_up else ()
+            for update, weight in weighed:
+                if (fault := fault_of(weight, update.body.largest)) is not None:
+                    client = update.update.key.client
+                    updates.left_out[client] = fault[0]
+                    updates.beyond_range = f"{client}: {fault[1]}"
+            if len(updates.left_out) == left:
+                return counted, weighing
+            counted = [u for u in counted if u.update.key.client not in updates.left_out]
+            _require_some(updates, counted)
+
     async def _weigh(self, updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
         """Compute the weights of the updates. A normaliser of 0 means that the round is empty."""
         contributions = [update.contribution for update in counted]
-        if self._learns:
+        if self._learns and updates.left_out:  # it has learned already, when all counted
+            self._participation.leave_out(self._population.places([*updates.left_out]))
+        elif self._learns:
             self._learn(updates, {contribution.client for contribution in contributions})
         least = 0 if self._rule.change == "recall" else self._config.server.minimum
         if len(counted) < least:
@@ -391,3 +414,16 @@ class Aggregation:
         sign, to the server."""
         rate = self._config.gradient_step
         return 1.0 if rate is None else -rate_at(rate, round.number)
+
+
+def _require_some(updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> None:
+    """Check that updates are left if some were too large for an exact sum.
+
+    Raises:
+        Diverged: none is.
+    """
+    if not counted and updates.beyond_range:
+        raise Diverged(
+            f"{updates.beyond_range}; no other update counts. Lower the learning rate, or set "
+            f"training.projection_radius or server.guard.max_norm"
+        )

@@ -14,6 +14,20 @@ from muster.server.privacy.mechanism import clipped_weight
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
 
+def fault_of(weight: float, largest: float) -> tuple[Reason, str] | None:
+    """Why an update would leave other updates less than half of the range of exact sums, or None.
+
+    Args:
+        largest: the largest absolute entry of the update.
+    """
+    if not math.isfinite(weight) or weight * largest < RANGE / 2:
+        return None
+    return Reason.NORM, (
+        f"the largest entry of the update, {largest:.3g}, times its weight {weight:.3g} is "
+        f"beyond {RANGE / 2:.3g}, half of what the exact sum of all updates can hold"
+    )
+
+
 class Folding:
     """The exact sum of the open round.
 
@@ -79,25 +93,17 @@ class Folding:
 
     def fault(self, contribution: Contribution, largest: float) -> tuple[Reason, str] | None:
         """Return the reason for refusing an update that would leave other updates less than half of
-        the range of exact sums, or None. If a rule knows its weights only at close, 1 stands for
-        them.
+        the range of exact sums, or None. Memories add up updates unweighted. If a rule knows its
+        weights only at close, 1 stands for them, and the round judges again with its weights.
 
         Args:
             largest: the largest absolute entry of the update.
         """
-        if self._rule.change not in (
-            "sum",
-            "step",
-        ):  # the round's updates are not added up by weight
+        if self._rule.change in ("combination", "strategy"):  # nothing is added up
             return None
+        by_weight = self._rule.change in ("sum", "step")
         known = self._clip is not None or self._rule.weights == "on-arrival"
-        weight = self._weight(contribution) if known else 1.0
-        if not math.isfinite(weight) or weight * largest < RANGE / 2:
-            return None
-        return Reason.NORM, (
-            f"the largest entry of the update, {largest:.3g}, times its weight {weight:.3g} is "
-            f"beyond {RANGE / 2:.3g}, half of what the exact sum of all updates can hold"
-        )
+        return fault_of(self._weight(contribution) if by_weight and known else 1.0, largest)
 
     def _weight(self, contribution: Contribution) -> float:
         if self._clip is not None:

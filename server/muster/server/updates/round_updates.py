@@ -41,8 +41,9 @@ class RoundUpdates:
             round opened.
         accepted: the accepted updates, by client.
         answered_at: UNIX seconds when each device answered, by client.
-        without_sum: the clients of held updates that do not count, because their process has not
-            sent their sum.
+        left_out: the clients whose updates do not count although they arrived in time, with the
+            reason: their process has not sent the sum with a held one, or its weight makes it too
+            large for an exact sum.
         beyond_range: the last update that was refused because it is too large for an exact sum, a
             sentence; empty: none was.
     """
@@ -51,7 +52,7 @@ class RoundUpdates:
     absent: Sequence[str] = ()
     accepted: dict[str, PendingUpdate] = field(default_factory=dict)
     answered_at: dict[str, float] = field(default_factory=dict)
-    without_sum: set[str] = field(default_factory=set)
+    left_out: dict[str, Reason] = field(default_factory=dict)
     beyond_range: str = ""
     _rows: list[AnswerRow] | None = None
 
@@ -143,8 +144,8 @@ class RoundUpdates:
                 outcome = "folded", None
             elif client in overdue:
                 outcome = "late", Reason.DEADLINE
-            elif client in self.without_sum:
-                outcome = "dropped", Reason.SUM_MISSING
+            elif client in self.left_out:
+                outcome = "dropped", self.left_out[client]
             elif self.round.rules.carries:
                 continue
             update, cost = accepted.update, accepted.cost
