@@ -60,6 +60,9 @@ def test_a_run_is_followed_from_its_beginning_to_its_end(
                 assert found.round >= 1
                 assert found.bytes_up > 0
                 stop(folder)
+    except BaseException:
+        run.terminate()  # otherwise it would go on for hours
+        raise
     finally:
         run.wait(60)
     # Nothing is missing and nothing is there twice, although the journal and the server overlap.
