@@ -72,6 +72,14 @@ def digest(clone: Path) -> str:
     return code_digest([clone / "installed/code"])
 
 
+def test_of_a_file_in_two_folders_the_code_is_that_which_python_imports(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "module.py").write_text(folder.name)
+    assert code_digest([first, second]) == code_digest([first])
+
+
 def test_an_image_is_labelled_with_the_code_that_it_gets(clone: Path) -> None:
     (clone / "server/muster/server").mkdir(parents=True)
     module = clone / "server/muster/server/module.py"

@@ -20,11 +20,13 @@ def code_digest(roots: Iterable[Path]) -> str:
     """The SHA-256 of all Python files in the folders of the package `muster`.
 
     Args:
-        roots: these folders; the package has one or several.
+        roots: these folders; the package has one or several. Of a file in several of them the first
+            counts, as for an import.
     """
-    files = {
-        path.relative_to(root).as_posix(): path for root in roots for path in root.rglob("*.py")
-    }
+    files: dict[str, Path] = {}
+    for root in roots:
+        for path in root.rglob("*.py"):
+            files.setdefault(path.relative_to(root).as_posix(), path)
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
