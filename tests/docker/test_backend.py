@@ -16,7 +16,7 @@ from muster.common.errors import ConfigError
 from muster.emulator import run
 from muster.emulator.launch.docker.daemon import connect, remove_all
 from muster.emulator.launch.docker.services import FOLDER_LABEL, NAME_LABEL, project_of
-from muster.emulator.links.verification import verify
+from muster.emulator.links.verification import Tolerances, verify
 from muster.emulator.scenario.scenario import Scenario
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -228,7 +228,8 @@ def test_whose_network_goes_and_comes_back_goes_on(tmp_path: Path, whose: str) -
 
 def test_links_of_containers_are_what_was_asked_for() -> None:
     planned = plain(1, link={"up": "2 Mbit/s", "down": "8 Mbit/s", "rtt": "30 ms"})
-    found = verify(planned, seconds=1.0, backend="docker")
+    wide = Tolerances(rate=0.4, rtt=0.4)  # a busy machine adds milliseconds
+    found = verify(planned, seconds=1.0, tolerances=wide, backend="docker")
     assert found.ok, found.outside
     assert {row.quantity for row in found.rows if row.ok} >= {"rate up", "rate down", "rtt"}
 
