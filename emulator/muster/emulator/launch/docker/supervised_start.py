@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 from muster.common.clock import Clock
 from muster.common.environment import settled
@@ -116,6 +117,8 @@ def start_supervised(folder: Path, run_progress: RunProgress, say: Say, clock: C
     except BaseException:
         _end(supervising)
         raise
+    # So that its end is noticed, in a program that outlives it.
+    Thread(target=supervising.wait, daemon=True).start()
 
 
 def _failure(folder: Path, status: int, before: int) -> ConfigError | LaunchFailed:
