@@ -79,23 +79,25 @@ def asked(port: int, query: str) -> list[dict[str, Any]]:
     return []
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A run folder to be, of which nothing is left in Docker after the test."""
-    folder = tmp_path / "run"
-    yield folder
+@pytest.fixture(scope="module")
+def fleet(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """The run folder of a fleet, and the port of its metrics. In the end nothing of the fleet is
+    left in Docker, and no secret in the folder."""
+    place, port = tmp_path_factory.mktemp("fleet"), free_port()
+    folder = place / "run"
+    (place / "scenario.toml").write_text(FLEET.format(port=port))
+    muster("up", place / "scenario.toml", "--out", folder)
+    yield folder, port
+    muster("down", folder)
     with connected() as client:
-        left = containers_of(client, folder)
-    if left:
-        muster("down", folder)
-    assert not left
+        assert not containers_of(client, folder)
+    assert not (folder / "setup/secrets").exists()
 
 
 def test_prometheus_reads_the_metrics_of_a_fleet_in_containers(
-    prometheus: str, tmp_path: Path, folder: Path
+    prometheus: str, fleet: tuple[Path, int]
 ) -> None:
-    (tmp_path / "scenario.toml").write_text(FLEET.format(port=free_port()))
-    muster("up", tmp_path / "scenario.toml", "--out", folder)
+    folder, _ = fleet
     with connected() as client:
         assert "prometheus" not in map(name_of, containers_of(client, folder))
     compose, port = folder / "docker-compose.yml", free_port()
@@ -128,16 +130,12 @@ def test_prometheus_reads_the_metrics_of_a_fleet_in_containers(
     assert container["HostConfig"]["ReadonlyRootfs"] is True
     assert container["HostConfig"]["CapDrop"] == ["ALL"]
     assert not any(mount["RW"] for mount in container["Mounts"])
-    muster("down", folder)
-    assert not (folder / "setup/secrets").exists()
 
 
 def test_the_metrics_are_published_on_the_loopback_with_tls_only(
-    prometheus: str, tmp_path: Path, folder: Path
+    fleet: tuple[Path, int], tmp_path: Path
 ) -> None:
-    port = free_port()
-    (tmp_path / "scenario.toml").write_text(FLEET.format(port=port))
-    muster("up", tmp_path / "scenario.toml", "--out", folder)
+    folder, port = fleet
     with socket.create_connection(("127.0.0.1", port), 10) as plain:
         plain.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         with suppress(ConnectionError):
@@ -158,4 +156,3 @@ def test_the_metrics_are_published_on_the_loopback_with_tls_only(
     finally:
         reading.terminate()
         reading.wait()
-    muster("down", folder)

@@ -197,13 +197,17 @@ def test_the_containers_of_the_backend_are_restricted(tmp_path: Path) -> None:
     assert done.status == "stopped"
 
 
-def test_a_server_changes_nothing_that_decides_how_its_fleet_starts(tmp_path: Path) -> None:
+def test_a_server_keeps_who_was_revoked_and_changes_nothing_that_decides_how_its_fleet_starts(
+    tmp_path: Path,
+) -> None:
     """Nor does it see what belongs to others: the supervisor's socket, states of devices, logs. A
     link that it leaves does not make `muster down` write elsewhere."""
     folder, precious = tmp_path / "run", tmp_path / "precious"
     precious.write_text("unchanged")
     precious.chmod(0o666)
     with fleet(SCENARIO, folder), connected() as client:
+        assert list(revoke(folder, "dev-0001").clients) == ["dev-0001"]
+        assert json.loads((folder / REVOKED).read_text())[0][0] == "device/dev-0001"
         server = server_of(client, folder)
         status, output = inside(server, "sh", "-c", 'cd /run/muster && python -c "$0"', TAMPER)
         assert (status, output) == (0, "['initial.safetensors', 'server.json'] [] []\n")
@@ -212,13 +216,6 @@ def test_a_server_changes_nothing_that_decides_how_its_fleet_starts(tmp_path: Pa
     assert precious.read_text() == "unchanged"
     assert json.loads((folder / "summary.json").read_text())["status"] == "stopped"
     assert not [path for path in folder.rglob("*") if path.is_symlink()]
-
-
-def test_a_server_keeps_in_the_run_folder_who_was_revoked(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with fleet(SCENARIO, folder):
-        assert list(revoke(folder, "dev-0001").clients) == ["dev-0001"]
-        assert json.loads((folder / REVOKED).read_text())[0][0] == "device/dev-0001"
 
 
 @pytest.mark.parametrize(("what", "value"), [("cpu", 0.05), ("memory", 32 << 20)])
