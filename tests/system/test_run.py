@@ -158,7 +158,14 @@ def test_the_command_prints_the_summary_as_json(folder: Path) -> None:
 
 def test_a_resumed_run_that_is_complete_stays_as_it_is(folder: Path) -> None:
     before = json.loads((folder / "summary.json").read_text())
-    assert resume(folder).summary["model_sha256"] == before["model_sha256"]
+    events = (folder / "journal.jsonl").read_bytes()
+    done = resume(folder)
+    assert (done.began, done.status) == (False, "completed")
+    assert done.summary["model_sha256"] == before["model_sha256"]
+    assert (folder / "journal.jsonl").read_bytes() == events
+    said = CliRunner().invoke(main, ["run", "--resume", str(folder)])
+    assert said.exit_code == 0
+    assert said.stderr == "the run is complete; nothing was started\n"
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("agnostic", marks=pytest.mark.soak)])

@@ -77,8 +77,12 @@ def test_the_defaults_of_a_form_are_accepted_as_settings(kind: str) -> None:
     [
         ("degrade", "facto", "did you mean 'factor'? the settings of degrade are: factor"),
         ("limit-bytes", "x", "unknown key; the settings of limit-bytes are: bytes, way, then"),
-        ("pause", "signal", "signal: unknown key; pause has none"),
-        ("pause", "for_roundz", "did you mean 'for_rounds'? pause has none"),
+        (
+            "pause",
+            "signal",
+            "signal: unknown key; pause has none; every fault may have name, target,",
+        ),
+        ("pause", "for_roundz", "did you mean 'for_rounds'? pause has none; every"),
         ("slow", "x", "the settings of slow are: factor"),
     ],
 )

@@ -32,11 +32,21 @@ BACKEND = click.option(
     help="Where the fleet runs: processes of this machine (default), Docker containers, or the "
     "nodes of a Ray cluster.",
 )
+
+
+def _only_one(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str:
+    """The value of an option that may be given once. Click alone would take the last."""
+    if len(given) > 1:
+        raise click.BadParameter(f"expected one, found {' and '.join(given)}; repeat the command")
+    return given[0] if given else "png"
+
+
 FIGURES = click.option(
     "--figures",
     "kind",
+    multiple=True,
+    callback=_only_one,
     type=click.Choice(["png", "svg", "pdf"]),
-    default="png",
     help="Write the figures as svg or pdf, too, for papers.",
 )
 DATA = click.option(

@@ -22,6 +22,7 @@ from muster.emulator.cli.options import (
     folder_option,
     print_result,
     require_one_source,
+    tell_user,
 )
 from muster.emulator.runs.run_folder import shown
 
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 @SETTINGS
 @BACKEND
 @DATA
-@click.option("--quiet", is_flag=True, help="Print only problems and the final line.")
+@click.option(
+    "--quiet", is_flag=True, help="Print only problems, how the run ended, and its summary."
+)
 @click.option(
     "--strict",
     is_flag=True,
@@ -87,6 +90,8 @@ def run(
             done = running.resume(resume, backend=backend, show=display.show, begin=begin)
         else:
             done = running.run(read, out=out, backend=backend, show=display.show, begin=begin)
+    if not done.began:
+        tell_user("the run is complete; nothing was started", quiet)
     print_result(
         lambda: describe(done.summary, Path(shown(done.folder))),
         lambda: {"folder": str(done.folder), **done.summary},

@@ -122,7 +122,8 @@ def _require_settings(kind: str, beside: Mapping[str, object]) -> None:
         return
     close = difflib.get_close_matches(unknown[0], [*settings, *_COMMON], n=1)
     meant = f"; did you mean {close[0]!r}?" if close else ";"
-    known = f"the settings of {kind} are: {', '.join(settings)}" if settings else f"{kind} has none"
+    own = f"the settings of {kind} are: {', '.join(settings)}" if settings else f"{kind} has none"
+    known = f"{own}; every fault may have {', '.join(_COMMON)}"
     raise ValueError(f"{unknown[0]}: unknown key{meant} {known}")
 
 

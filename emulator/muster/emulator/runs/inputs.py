@@ -127,6 +127,7 @@ def require_unchanged(recorded: list[InputRow], folder: Path) -> None:
     for kind, name, expected, found in changes(recorded, folder) if recorded else ():
         raise ConfigError(
             f"{folder}: a run goes on with what it began with, but {name}, {_KINDS[kind]}, has "
-            f"changed: expected SHA-256 {expected}, found {found}. Restore it, or "
+            f"changed: expected SHA-256 {expected}, found {found} (only the hash is "
+            f"recorded, so it is not known what was there before). Restore it, or "
             f"{afresh(folder)} (in {SCENARIO}, only {', '.join(MAY_CHANGE)} may change)"
         )

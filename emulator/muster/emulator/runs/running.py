@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from muster.common.events import Ended
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
+from muster.emulator.results.ledger_file import open_ledger
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.inputs import announce_own_code
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import (
+    LEDGER,
     new_run_folder,
     own,
     resume_advice,
@@ -46,11 +48,13 @@ class Run:
         folder: the run folder with all its files.
         summary: the content of summary.json.
         ledger: the ledger as pandas data frames, for example `run.ledger.rounds`.
+        began: whether the fleet was started; not if a run was resumed that was complete.
     """
 
     folder: Path
     summary: dict[str, Any]
     ledger: "Account"
+    began: bool = True
 
     @property
     def status(self) -> str:
@@ -150,6 +154,8 @@ def _run_in(
     with ExitStack() as stack:
         stack.enter_context(own(folder))
         require_resumable(folder, scenario)
+        if _is_complete(folder):
+            return Run(folder, *_concluded(folder, report, None, {}), began=False)
         announce_own_code(folder)
         if begin is not None:
             begin(folder)
@@ -172,17 +178,7 @@ def _run_in(
             again = f"\nResume the run with: {resume_command(folder)}"
             advice = resume_advice(folder, why) if OWN_CODE_FAILED in why else again
             failure = RunFailed(f"{why}{advice}")
-        try:
-            concluded = conclude(folder, "failed" if failure else None, report=report)
-        except OSError as error:
-            raise RunFailed(
-                f"{failure or _how_it_ended(ended)}\n"
-                f"Its summary and report cannot be written: {reason_of(error)}\n"
-                f"Free some space, then write them with: {resume_command(folder)}"
-            ) from None
-        if concluded is None:
-            raise failure or RunFailed(f"the run left no ledger that can be read in {folder}")
-        summary, account = concluded
+        summary, account = _concluded(folder, report, failure, ended)
         if failure is not None:
             raise failure
         if summary["status"] == "failed":
@@ -192,7 +188,41 @@ def _run_in(
         return Run(folder, summary, account)
 
 
-def _how_it_ended(ended: dict[str, Any]) -> str:
+def _concluded(
+    folder: Path, report: bool, failure: RunFailed | None, ended: Mapping[str, Any]
+) -> "tuple[dict[str, Any], Account]":
+    """Write the summary and the report of a run.
+
+    Args:
+        failure: the failure with which the run ended here.
+        ended: the event of its end, if it came.
+
+    Raises:
+        RunFailed: they cannot be written, or there is no ledger.
+    """
+    try:
+        concluded = conclude(folder, "failed" if failure else None, report=report)
+    except OSError as error:
+        raise RunFailed(
+            f"{failure or _how_it_ended(ended)}\n"
+            f"Its summary and report cannot be written: {reason_of(error)}\n"
+            f"Free some space, then write them with: {resume_command(folder)}"
+        ) from None
+    if concluded is None:
+        raise failure or RunFailed(f"the run left no ledger that can be read in {folder}")
+    return concluded
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether the run in a folder has done all of its rounds, so that nothing is left to resume."""
+    path = folder / LEDGER
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with closing(open_ledger(path)) as ledger:
+        return ledger.execute("SELECT status FROM run").fetchall() == [("completed",)]
+
+
+def _how_it_ended(ended: Mapping[str, Any]) -> str:
     """How a run ended, by the event of its end, which a full disk may have kept out."""
     failed = ended.get("status") == "failed"
     return f"the run failed: {ended['detail']}" if failed else "the run has ended"

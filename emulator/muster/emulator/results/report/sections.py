@@ -86,10 +86,19 @@ def headline(account: Account, summary: Summary) -> ReportSection:
         ("down", bytes_text(summary["bytes_down"])),
     ]
     devices = f"{summary['enrolled']:,} of {summary['population']:,} devices enrolled"
-    parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {devices}.", clean(summary["detail"] or "")]
+    parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {devices}.", *_why_ended(summary)]
     if "target" in summary:
         parts.append(f"Target: {target_text(summary)}.")
     return ReportSection(clean(summary["name"]), " ".join(filter(None, parts)), facts)
+
+
+def _why_ended(summary: Summary) -> list[str]:
+    """How the run ended, as a sentence, if the ledger says more of it than its status."""
+    detail = clean(summary["detail"] or "").rstrip(".")
+    return [f"It {_ENDED.get(summary['status'], summary['status'])}: {detail}."] if detail else []
+
+
+_ENDED = {"stopped": "was stopped"}
 
 
 def _times(account: Account, summary: Summary) -> list[tuple[str, str]]:
