@@ -86,13 +86,13 @@ def headline(account: Account, summary: Summary) -> ReportSection:
         ("down", bytes_text(summary["bytes_down"])),
     ]
     devices = f"{summary['enrolled']:,} of {summary['population']:,} devices enrolled"
-    parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {devices}.", *_why_ended(summary)]
+    parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {devices}.", *why_ended(summary)]
     if "target" in summary:
         parts.append(f"Target: {target_text(summary)}.")
     return ReportSection(clean(summary["name"]), " ".join(filter(None, parts)), facts)
 
 
-def _why_ended(summary: Summary) -> list[str]:
+def why_ended(summary: Summary) -> list[str]:
     """How the run ended, as a sentence, if the ledger says more of it than its status."""
     detail = clean(summary["detail"] or "").rstrip(".")
     return [f"It {_ENDED.get(summary['status'], summary['status'])}: {detail}."] if detail else []
