@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from muster.server.beside import Writer
+from muster.server.runtime.beside import Writer
 from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
 from muster.tasks.hosted import DeviceReply
 

@@ -23,7 +23,7 @@ from muster.emulator.runs.run_folder import LEDGER
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.faults import KillAt
 from muster.emulator.simulation.whole_run import simulate_run
-from muster.server.rounds import round_commit
+from muster.server.coordination import round_commit
 
 QUICK: dict[str, Any] = {
     "name": "quick",

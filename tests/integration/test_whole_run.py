@@ -12,7 +12,7 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
-from muster.server.rounds import round_commit
+from muster.server.coordination import round_commit
 
 VALUES: dict[str, Any] = {
     "name": "twin",

@@ -13,7 +13,7 @@ from muster.common.tensors import WIRE, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.aggregators import AGGREGATORS, Aggregator
-from muster.server.rounds.versions import ModelVersions
+from muster.server.coordination.versions import ModelVersions
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum
 

@@ -21,14 +21,14 @@ from muster.common.exchange import Call, Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
 from muster.emulator.simulation.search import HistoryPlan, Simulator
 from muster.server.account.rows import MemoryRow
+from muster.server.coordination.closed_round import ClosedRound
+from muster.server.coordination.coordinator import Coordinator
+from muster.server.coordination.round_commit import RoundCommit
+from muster.server.coordination.versions import ModelVersions
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult
-from muster.server.fleet import ConnectedPack
-from muster.server.rounds.closed_round import ClosedRound
-from muster.server.rounds.coordinator import Coordinator
+from muster.server.fleet.fleet import ConnectedPack
 from muster.server.rounds.round import Round
-from muster.server.rounds.round_commit import RoundCommit
-from muster.server.rounds.versions import ModelVersions
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate

@@ -7,9 +7,9 @@ from muster.common.exact_sum import ExactSum, apply
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Cohort, Contribution
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.fedavg import FedAvg
-from muster.server.config import ServerSettings
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
+from muster.server.settings.server import ServerSettings
 from muster.server.testing import PlusOne
 
 

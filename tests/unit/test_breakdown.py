@@ -12,11 +12,11 @@ import torch
 
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
-from muster.server.config import PopulationMember, ServerProcess, ServerSettings
 from muster.server.evaluation import breakdown
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.server.evaluation.process import EvaluationResult, Order, Setup, main
 from muster.server.evaluation.schedule import setup_of
+from muster.server.settings.server import PopulationMember, ServerProcess, ServerSettings
 from muster.tasks.models import initial_vector
 from muster.tasks.task import Examples, OpenTask, predict
 from muster.tasks.tasks import read_task

@@ -12,7 +12,7 @@ from muster.common.exchange import (
     Receipt,
     ToDevice,
 )
-from muster.server.fleet import EnrolledDevice, Fleet, Outbox
+from muster.server.fleet.fleet import EnrolledDevice, Fleet, Outbox
 
 FINGERPRINT = Fingerprint("test", "test", "cpu", 1)
 

@@ -26,8 +26,8 @@ from muster.server.account.rows import (
     TransferRow,
 )
 from muster.server.account.store import Store
-from muster.server.config import PopulationMember, ServerProcess, ServerSettings
 from muster.server.program import members_of
+from muster.server.settings.server import PopulationMember, ServerProcess, ServerSettings
 
 ROW = RoundRow(
     1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 40, 60, 10.0, 11.0, 1.0

@@ -193,10 +193,14 @@ def test_what_is_installed_below_the_folder_of_a_scenario_is_not_own_code(
     files: Files, program: Callable[[], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in the root of a clone, which has muster and its environment below it."""
-    imports = "import muster.client.config, muster.server.config, numpy.linalg\nprint('all')\n"
+    imports = (
+        "import muster.client.config, muster.server.settings.server, numpy.linalg\nprint('all')\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(files("stated", {"program_d.py": imports})))
     for above in (ROOT, Path(sys.prefix), ROOT / "server"):
-        announce(str(above), modules_of(str(above), ["muster.server.config", "numpy.linalg"]))
+        announce(
+            str(above), modules_of(str(above), ["muster.server.settings.server", "numpy.linalg"])
+        )
         assert program() == ("all", "")
 
 

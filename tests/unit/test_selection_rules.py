@@ -19,10 +19,10 @@ from muster.server.aggregators import (
     Need,
     State,
 )
-from muster.server.config import ServerSettings
-from muster.server.fleet import EnrolledDevice
+from muster.server.fleet.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
+from muster.server.settings.server import ServerSettings
 
 N, ENROLLED = 60, 40
 CLIENTS = [f"c{number:02d}" for number in range(N)]

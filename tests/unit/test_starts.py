@@ -39,9 +39,9 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group, Launch
 from muster.server.aggregators import AGGREGATORS
 from muster.server.aggregators.estimation import ParticipationModel
-from muster.server.config import Guard, ServerProcess, ServerSettings, Target
 from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.selection import SELECTIONS
+from muster.server.settings.server import Guard, ServerProcess, ServerSettings, Target
 from muster.tasks.models import MODELS, initial_vector
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.tasks import TASKS

@@ -20,10 +20,10 @@ from muster.common.credentials import CredentialsFile
 from muster.common.errors import MusterError, reason_of
 from muster.common.garbage import rarely_collect
 from muster.common.processes import use_batch_scheduling
-from muster.server.beside import ProcessBeside, SpawnedProcess
-from muster.server.config import ServerProcess
 from muster.server.evaluation.evaluator import RemoteEvaluation
 from muster.server.program import ServerEnvironment, serve
+from muster.server.runtime.beside import ProcessBeside, SpawnedProcess
+from muster.server.settings.server import ServerProcess
 from muster.wire.transport import GrpcTransport
 
 log = logging.getLogger("muster.server")

@@ -26,20 +26,20 @@ from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Connect, Ledger
 from muster.server.account.rows import InputRow, MemberRow
 from muster.server.account.store import Store
-from muster.server.beside import ProcessBeside
-from muster.server.config import PopulationMember, ServerProcess
+from muster.server.coordination.coordinator import Coordinator
+from muster.server.coordination.shared_links import least_lines
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import setup_of
-from muster.server.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.fleet import EnrolledDevice, Fleet
 from muster.server.metrics.opening import metrics_of, open_port
-from muster.server.rounds.coordinator import Coordinator
-from muster.server.rounds.shared_links import least_lines
 from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
 from muster.server.rpc.limits import CallLimits, most_connections
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.revocations import REVOKED, Revocations
 from muster.server.rpc.service import FleetService
+from muster.server.runtime.beside import ProcessBeside
+from muster.server.settings.server import PopulationMember, ServerProcess
 from muster.server.strategy.driver import StrategyDriver, setup_of_strategy
 from muster.server.strategy.history import STRATEGY, StrategyHistory
 from muster.wire.channels import server_options

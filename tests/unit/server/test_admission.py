@@ -16,10 +16,10 @@ from muster.common.exchange import (
     Reason,
     Update,
 )
-from muster.server.config import ServerSettings
-from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
+from muster.server.settings.server import ServerSettings
 from muster.server.updates.admission import Admission
 from muster.server.updates.formats import UpdateFormats
 

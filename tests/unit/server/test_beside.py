@@ -5,7 +5,7 @@ import sys
 
 PRINTS = """
 import os, sys
-from muster.server.beside import results_pipe
+from muster.server.runtime.beside import results_pipe
 print("before")
 pipe = results_pipe()
 print("noise of an app", flush=True)

@@ -11,17 +11,17 @@ from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import OpenAssignmentRow
-from muster.server.fleet import EnrolledDevice, Fleet
+from muster.server.coordination.open_assignments import restore
+from muster.server.coordination.scenario_time import ScenarioTime
+from muster.server.coordination.shared_flows import SharedFlows
+from muster.server.fleet.fleet import EnrolledDevice, Fleet
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import ModeConditions, RoundEnd
 from muster.server.rounds.modes.staleness_weights import STALENESS_WEIGHTS, StalenessWeight
-from muster.server.rounds.open_assignments import restore
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
-from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection
-from muster.server.rounds.shared_flows import SharedFlows
 
 ALL = SelectAll(kind="all")
 CANDIDATES = [Candidate(f"c{n}", 10) for n in range(6)]

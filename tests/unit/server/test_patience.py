@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from muster.common.testing import ManualClock
-from muster.server.rounds.patience import Patience
+from muster.server.fleet.patience import Patience
 
 TICK_S = 2.5
 

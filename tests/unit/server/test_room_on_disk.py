@@ -17,9 +17,9 @@ from muster.common.full_disk import is_full
 from muster.common.testing import ManualClock
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction, StoredVector
-from muster.server.rounds.patience import Patience
-from muster.server.rounds.room_on_disk import LOOK_S, RoomOnDisk
-from muster.server.rounds.signals import RunSignals
+from muster.server.fleet.patience import Patience
+from muster.server.runtime.room_on_disk import LOOK_S, RoomOnDisk
+from muster.server.runtime.signals import RunSignals
 
 
 def refusal(number: int = errno.ENOSPC) -> OSError:

@@ -8,11 +8,11 @@ from muster.common.errors import RunFailed
 from muster.common.exchange import Answer, Decision, Key, Outcome, Update
 from muster.common.fluid import Stage
 from muster.common.lines import SharedLine
-from muster.server.fleet import EnrolledDevice
+from muster.server.coordination.shared_flows import SharedFlows
+from muster.server.fleet.fleet import EnrolledDevice
 from muster.server.rounds.cohort import times_alone
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
-from muster.server.rounds.shared_flows import SharedFlows
 
 SHARED = {"valley": SharedLine(down_bps=8000.0)}
 """A model of 1,000 bytes takes a second if one device gets it, and an update takes no time. On the

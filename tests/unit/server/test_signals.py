@@ -8,8 +8,8 @@ import pytest
 from muster.common.errors import RunFailed
 from muster.common.testing import ManualClock
 from muster.server.account.ledger import Ledger
-from muster.server.rounds.scenario_time import ScenarioTime
-from muster.server.rounds.signals import RunSignals
+from muster.server.coordination.scenario_time import ScenarioTime
+from muster.server.runtime.signals import RunSignals
 
 
 async def test_a_change_ends_a_wait_and_so_does_its_instant() -> None:

@@ -16,7 +16,7 @@ from muster.common.seeds import FloatArray
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
-from muster.server.fleet import EnrolledDevice
+from muster.server.fleet.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.memory import MEMORY, UpdateMemory

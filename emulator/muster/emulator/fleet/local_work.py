@@ -10,8 +10,8 @@ from muster.client.optimizers import Sgd
 from muster.common.bounds import LONGEST_WORK_S
 from muster.common.errors import ConfigError
 from muster.server.aggregators import Need
-from muster.server.config import ServerSettings, TrainingTime
 from muster.server.knowledge.local_work import LocalWork
+from muster.server.settings.server import ServerSettings, TrainingTime
 
 
 def announced_training(training: Training, server: ServerSettings) -> Training:

@@ -53,14 +53,14 @@ from muster.emulator.runs.inputs import inputs_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.emulator.scenario.slow_links import check_links
-from muster.server.config import (
+from muster.server.privacy.settings import DeviceSampling
+from muster.server.settings.server import (
     GroupMask,
     PopulationMember,
     RunInput,
     ServerProcess,
     TensorShape,
 )
-from muster.server.privacy.settings import DeviceSampling
 from muster.wire import CHUNK_BYTES
 
 _PLANNED = 10_000_000

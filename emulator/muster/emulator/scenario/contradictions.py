@@ -13,8 +13,8 @@ from muster.emulator.scenario.rational_clients import rational_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.emulator.scenario.slow_links import slow_link_refusals
 from muster.server.aggregators import Need
-from muster.server.config import ServerSettings
 from muster.server.rounds.modes.contract import ModeConditions
+from muster.server.settings.server import ServerSettings
 
 _LEAST_STALL_S = 1.0
 

@@ -21,8 +21,8 @@ from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.fleet.local_work import local_work_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.server.aggregators import Conditions
-from muster.server.config import ServerSettings
 from muster.server.knowledge.local_work import LocalWork
+from muster.server.settings.server import ServerSettings
 from muster.tasks.tasks import AnyTask
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from random import Random
 
 from muster.emulator.simulation.virtual_time import VirtualLoop
-from muster.server.beside import Writer
 from muster.server.evaluation.process import EvaluationResult, Order, Setup
+from muster.server.runtime.beside import Writer
 
 _LIMIT = 1 << 26
 

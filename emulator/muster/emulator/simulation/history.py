@@ -41,9 +41,9 @@ from muster.emulator.simulation.virtual_time import (
     VirtualClock,
     VirtualLoop,
 )
-from muster.server.config import ServerProcess
 from muster.server.evaluation.process import Setup
 from muster.server.program import ServerEnvironment, serve
+from muster.server.settings.server import ServerProcess
 from muster.wire import messages
 from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
 from muster.wire.in_memory.frames import Frame, FrameKind

@@ -1,7 +1,6 @@
 """The durable record of a run: the ledger (SQLite), model versions, traffic, and the rows that wait
 for the next commit.
 
-It never imports rpc or the main loop of the rounds. Of the server it imports the fleet,
-`aggregators.State`, `knowledge.participation`, `rounds.round`, `rounds.closed_round` and
-`updates.uploads`.
+Of the other folders of the server it imports fleet, rounds, `aggregators.State` and
+`knowledge.participation`.
 """

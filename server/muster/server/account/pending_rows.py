@@ -21,7 +21,7 @@ from muster.server.account.rows import (
     ValuationRow,
 )
 from muster.server.account.traffic import TrafficAccount
-from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.knowledge.participation import Seen
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round

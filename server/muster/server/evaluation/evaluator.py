@@ -8,8 +8,8 @@ from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, Credentials
 from muster.common.errors import RunFailed
 from muster.common.tensors import Vector
-from muster.server.beside import LONGEST_LINE, ProcessBeside, Writer
 from muster.server.evaluation.process import EvaluationResult, Order, Setup
+from muster.server.runtime.beside import LONGEST_LINE, ProcessBeside, Writer
 from muster.wire.bodies import body_view, chunks
 from muster.wire.connections.streams import open_stream
 

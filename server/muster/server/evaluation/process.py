@@ -26,9 +26,9 @@ from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import MusterError, RunFailed, reason_of
 from muster.common.garbage import rarely_collect
 from muster.common.tensors import WIRE
-from muster.server.beside import Input, Output, results_pipe
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.server.evaluation.port import EvaluationPort
+from muster.server.runtime.beside import Input, Output, results_pipe
 from muster.tasks.opening import opened, plain_numbers
 from muster.tasks.tasks import read_task
 

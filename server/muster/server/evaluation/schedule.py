@@ -10,9 +10,9 @@ from muster.common.clock import Clock
 from muster.common.events import Evaluated, Tell
 from muster.common.tensors import Vector
 from muster.server.account.rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
-from muster.server.config import ServerProcess, ServerSettings
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult, Setup
+from muster.server.settings.server import ServerProcess, ServerSettings
 
 Enter = Callable[[EvaluationRow], Awaitable[None]]
 """Commits an evaluation to the ledger."""

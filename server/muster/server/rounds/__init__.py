@@ -1,6 +1,4 @@
-"""The rounds: the main loop, the state machine of one round, device selection, and the commit of a
-closed round.
+"""The pure part of a round: its state machine, its cohort, the selection of devices, and the modes.
 
-It imports updates, account, knowledge, evaluation, aggregators, the fleet, the settings and the
-worker thread, and never rpc or gRPC.
+It does no I/O. Of the other folders of the server it imports only fleet.
 """

@@ -16,8 +16,8 @@ from muster.common.clock import Clock
 from muster.common.errors import Interrupted
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE
-from muster.server.fleet import ConnectedPack
-from muster.server.rounds.coordinator import Coordinator
+from muster.server.coordination.coordinator import Coordinator
+from muster.server.fleet.fleet import ConnectedPack
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages

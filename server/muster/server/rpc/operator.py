@@ -7,7 +7,7 @@ from collections.abc import Callable
 import grpc
 
 from muster.common.clock import Clock
-from muster.server.rounds.coordinator import Coordinator
+from muster.server.coordination.coordinator import Coordinator
 from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.service import SHOWN, FleetService, errors_as_status
 from muster.v1 import operator_pb2 as pb

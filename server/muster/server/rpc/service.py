@@ -26,9 +26,9 @@ from muster.common.errors import (
 )
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.traffic import Transfer
-from muster.server.fleet import ConnectedPack, Outbox
-from muster.server.rounds.coordinator import Coordinator
-from muster.server.rounds.shared_links import least_lines
+from muster.server.coordination.coordinator import Coordinator
+from muster.server.coordination.shared_links import least_lines
+from muster.server.fleet.fleet import ConnectedPack, Outbox
 from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.downloads import Downloads
 from muster.server.rpc.probe import probe

@@ -13,7 +13,7 @@ from pydantic import Field
 from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
-from muster.server.beside import Input, Output, results_pipe
+from muster.server.runtime.beside import Input, Output, results_pipe
 from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
 from muster.tasks.hosted import DeviceReply, HostedTask, Measured
 from muster.tasks.opening import open_task

@@ -5,10 +5,10 @@ import math
 
 from muster.common.exchange import Update
 from muster.server.aggregators import Contribution, Need
-from muster.server.config import ServerSettings
-from muster.server.fleet import Fleet
+from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.rounds.round import Round
+from muster.server.settings.server import ServerSettings
 from muster.server.updates.uploads import ReceivedBody
 
 

@@ -7,7 +7,7 @@ from muster.common.compression import Codec, Whole
 from muster.common.exchange import Key
 from muster.common.masks import GroupMasks, Mask
 from muster.common.tensors import WIRE
-from muster.server.fleet import Fleet
+from muster.server.fleet.fleet import Fleet
 from muster.server.updates.uploads import UpdateFormat
 
 

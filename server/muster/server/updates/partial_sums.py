@@ -11,8 +11,8 @@ from muster.common.errors import MusterError, RemoteProtocolError
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Key, SumHeader
 from muster.common.partial_sums import ROUNDING, EncodedSum, partial_sum_lengths
-from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.patience import Patience
+from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.patience import Patience
 from muster.server.updates.round_updates import PendingUpdate
 from muster.server.updates.uploads import ArrivingBytes, HeldBody, UploadFiles
 from muster.wire import CHUNK_BYTES

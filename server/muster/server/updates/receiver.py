@@ -26,15 +26,15 @@ from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.traffic import Transfer
 from muster.server.aggregators import Contribution, State
-from muster.server.config import ServerProcess
-from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.patience import Patience
+from muster.server.fleet.durations import WorkDurations
+from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.patience import Patience
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
+from muster.server.settings.server import ServerProcess
 from muster.server.updates.admission import Admission
 from muster.server.updates.answers import Answers
 from muster.server.updates.contributions import ContributionFacts
-from muster.server.updates.durations import WorkDurations
 from muster.server.updates.folding import Folding
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.open_uploads import OpenUploads

@@ -9,7 +9,7 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.events import Duplicate, Late, Refused, Tell
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.pending_rows import PendingRows
-from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.fleet.fleet import ConnectedPack, Fleet
 from muster.server.updates.admission import Admission
 from muster.server.updates.uploads import TransferCost
 

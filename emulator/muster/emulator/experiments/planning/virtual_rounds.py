@@ -24,10 +24,10 @@ from muster.common.seeds import IntArray
 from muster.emulator.experiments.planning.group_lives import GroupLives, with_slots
 from muster.emulator.experiments.planning.tally import GroupTally
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.fleet import EnrolledDevice
-from muster.server.rounds import round_commit
+from muster.server.coordination import round_commit
+from muster.server.coordination.preparation import links_of
+from muster.server.fleet.fleet import EnrolledDevice
 from muster.server.rounds.candidates import choose, note_answer
-from muster.server.rounds.preparation import links_of
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.steps import step_at

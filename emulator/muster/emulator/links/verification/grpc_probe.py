@@ -18,7 +18,7 @@ from muster.emulator.gateway.rates import Direction
 from muster.emulator.links.model import model_of
 from muster.emulator.links.verification.measuring import MeasuredLink
 from muster.emulator.links.verification.meter import RateMeter
-from muster.server.fleet import Fleet
+from muster.server.fleet.fleet import Fleet
 from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.endpoint import AuthenticatedServer
 from muster.server.rpc.limits import CallLimits

@@ -12,11 +12,11 @@ from muster.common.files import write_atomic
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.store import Store
-from muster.server.fleet import Fleet
-from muster.server.rounds.room_on_disk import RoomOnDisk
-from muster.server.rounds.versions import ModelVersions
+from muster.server.coordination.versions import ModelVersions
+from muster.server.fleet.fleet import Fleet
+from muster.server.runtime.room_on_disk import RoomOnDisk
+from muster.server.runtime.worker import WorkerThread
 from muster.server.updates.receiver import UpdateReceiver
-from muster.server.worker import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

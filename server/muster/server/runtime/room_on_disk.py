@@ -10,8 +10,8 @@ from muster.common.clock import Clock
 from muster.common.errors import RunFailed, reason_of
 from muster.common.events import DiskHasRoom, DiskRanFull, Tell
 from muster.common.full_disk import is_full
-from muster.server.rounds.patience import Patience
-from muster.server.rounds.signals import RunSignals
+from muster.server.fleet.patience import Patience
+from muster.server.runtime.signals import RunSignals
 
 T = TypeVar("T")
 

@@ -21,18 +21,11 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.rows import EvaluationRow
 from muster.server.account.store import Store
 from muster.server.aggregators import Need
-from muster.server.config import NO_ROOM, ServerProcess
-from muster.server.evaluation.evaluator import Evaluator
-from muster.server.evaluation.schedule import EvaluationSchedule
-from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.knowledge.participation import ParticipationHistory
-from muster.server.rounds.aggregation import Aggregation
-from muster.server.rounds.dispatch import Dispatch
-from muster.server.rounds.ending import RunEnding
-from muster.server.rounds.open_assignments import restore
-from muster.server.rounds.patience import Patience
-from muster.server.rounds.phases import RoundEvent, RoundPhase
-from muster.server.rounds.preparation import (
+from muster.server.coordination.aggregation import Aggregation
+from muster.server.coordination.dispatch import Dispatch
+from muster.server.coordination.ending import RunEnding
+from muster.server.coordination.open_assignments import restore
+from muster.server.coordination.preparation import (
     calls_ahead,
     columns_of,
     formats_of,
@@ -41,23 +34,30 @@ from muster.server.rounds.preparation import (
     population_of,
     rules_of,
 )
-from muster.server.rounds.presence import Presence
-from muster.server.rounds.room_on_disk import RoomOnDisk
+from muster.server.coordination.presence import Presence
+from muster.server.coordination.round_commit import RoundCommit
+from muster.server.coordination.scenario_time import ScenarioTime
+from muster.server.coordination.versions import ModelVersions
+from muster.server.evaluation.evaluator import Evaluator
+from muster.server.evaluation.schedule import EvaluationSchedule
+from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.patience import Patience
+from muster.server.knowledge.participation import ParticipationHistory
+from muster.server.rounds.phases import RoundEvent, RoundPhase
 from muster.server.rounds.round import Round
-from muster.server.rounds.round_commit import RoundCommit
-from muster.server.rounds.scenario_time import ScenarioTime
-from muster.server.rounds.signals import RunSignals
-from muster.server.rounds.versions import ModelVersions
+from muster.server.runtime.room_on_disk import RoomOnDisk
+from muster.server.runtime.signals import RunSignals
+from muster.server.runtime.worker import WorkerThread
+from muster.server.settings.server import NO_ROOM, ServerProcess
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.kept import UPDATES, KeptUpdates
 from muster.server.updates.partial_sums import PartialSums, RunStops
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.uploads import UploadFiles
-from muster.server.worker import WorkerThread
 from muster.wire import INLINE_BYTES
 
 if TYPE_CHECKING:
-    from muster.server.rounds.closed_round import ClosedRound
+    from muster.server.coordination.closed_round import ClosedRound
 
 
 class Coordinator:

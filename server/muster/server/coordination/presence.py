@@ -5,14 +5,14 @@ import math
 from muster.common.errors import RunFailed
 from muster.common.events import Left, Tell, Waiting
 from muster.server.account.ledger import Ledger
-from muster.server.config import ServerSettings
-from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.patience import Patience
+from muster.server.coordination.scenario_time import ScenarioTime
+from muster.server.coordination.versions import ModelVersions
+from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.patience import Patience
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
-from muster.server.rounds.scenario_time import ScenarioTime
-from muster.server.rounds.signals import RunSignals
-from muster.server.rounds.versions import ModelVersions
+from muster.server.runtime.signals import RunSignals
+from muster.server.settings.server import ServerSettings
 from muster.server.updates.receiver import UpdateReceiver
 
 _SETTLE_S = 2.0

@@ -2,11 +2,11 @@
 ledger."""
 
 from muster.server.account.ledger import Ledger
-from muster.server.fleet import Fleet
+from muster.server.coordination.scenario_time import ScenarioTime
+from muster.server.coordination.shared_links import SharedLinks
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
-from muster.server.rounds.scenario_time import ScenarioTime
-from muster.server.rounds.shared_links import SharedLinks
 
 
 def restore(

@@ -12,17 +12,17 @@ from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import AnswerRow, PendingTransaction, RoundRow
 from muster.server.aggregators import State
+from muster.server.coordination.aggregation import Aggregation
+from muster.server.coordination.closed_round import ClosedRound
+from muster.server.coordination.shared_links import SharedLinks
+from muster.server.coordination.versions import ModelVersions
 from muster.server.evaluation.schedule import EvaluationSchedule
-from muster.server.rounds.aggregation import Aggregation
-from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.phases import RoundEvent
-from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.round import Round
-from muster.server.rounds.shared_links import SharedLinks
-from muster.server.rounds.versions import ModelVersions
+from muster.server.runtime.room_on_disk import RoomOnDisk
+from muster.server.runtime.worker import WorkerThread
 from muster.server.updates.receiver import UpdateReceiver
-from muster.server.worker import WorkerThread
 
 if TYPE_CHECKING:
     from muster.server.account.pending_rows import PendingRows

@@ -13,7 +13,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.rows import StoredVector
 from muster.server.account.store import Store
 from muster.server.aggregators import Aggregator, State
-from muster.server.rounds.slices import Slice, Slices
+from muster.server.coordination.slices import Slice, Slices
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
 

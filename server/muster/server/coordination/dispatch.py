@@ -8,13 +8,13 @@ from muster.common import seeds
 from muster.common.exchange import Call, Key
 from muster.common.masks import Mask
 from muster.server.account.ledger import Ledger
-from muster.server.config import ServerProcess
-from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.coordination.strategy_rounds import instructions_of
+from muster.server.coordination.versions import ModelVersions
+from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.candidates import candidates_of, choose
 from muster.server.rounds.round import Round
 from muster.server.rounds.selection import Selection, SelectNamed
-from muster.server.rounds.strategy_rounds import instructions_of
-from muster.server.rounds.versions import ModelVersions
+from muster.server.settings.server import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.partial_sums import WantedSum
 from muster.server.updates.receiver import UpdateReceiver
