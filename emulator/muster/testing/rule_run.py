@@ -20,13 +20,14 @@ from muster.common.exchange import Key, Update
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
+from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import Aggregator, Cohort, Contribution, Need, State, Weighing
 from muster.server.coordination.next_model import CountedRound, MadeModel, NextModel
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.updates.blocks import squared_distances
 from muster.server.updates.memory import MEMORY, UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
-from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat
+from muster.server.updates.uploads import InlineBody, UpdateFormat
 from muster.testing.made_up import MadeUpCourse, MadeUpRound, MadeUpUpdate, X
 from muster.wire.bodies import body_view, checksum
 

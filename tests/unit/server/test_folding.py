@@ -11,13 +11,14 @@ from muster.common.compression import Whole
 from muster.common.errors import RemoteProtocolError, RunFailed
 from muster.common.exchange import Outcome, Reason, Update
 from muster.common.tensors import WIRE, schema_of
+from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import Contribution, State
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.testing import PlusOne
 from muster.server.updates.folding import Folding
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
-from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat
+from muster.server.updates.uploads import InlineBody, UpdateFormat
 from muster.wire.bodies import checksum
 
 SCHEMA = schema_of({"w": (2,)})

@@ -10,10 +10,11 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.exchange import Key, Update
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import Contribution
 from muster.server.updates.kept import KeptUpdates, kept_name
 from muster.server.updates.round_updates import PendingUpdate
-from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat, UploadFiles
+from muster.server.updates.uploads import InlineBody, UpdateFormat, UploadFiles
 from muster.wire.bodies import checksum
 
 FORMAT = UpdateFormat(Whole(kind="none"), 2)

@@ -15,13 +15,14 @@ from muster.common.exchange import Key, Update
 from muster.common.seeds import FloatArray
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
+from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
 from muster.server.fleet.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.memory import MEMORY, UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
-from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat
+from muster.server.updates.uploads import InlineBody, UpdateFormat
 from muster.wire.bodies import checksum
 
 CLIENTS = [f"c{number}" for number in range(7)]

@@ -20,12 +20,11 @@ from muster.server.account.rows import (
     ReportRow,
     ValuationRow,
 )
-from muster.server.account.traffic import TrafficAccount
+from muster.server.account.traffic import TrafficAccount, TransferCost
 from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.knowledge.participation import Seen
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
-from muster.server.updates.uploads import TransferCost
 from muster.tasks.hosted import Measured
 
 _Report = tuple[str | None, str | None, float | None]

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from muster.common.clock import Clock
 from muster.common.exchange import Key, Update
@@ -56,6 +56,20 @@ class Transfer:
             rate_bps=8 * self.bytes / self.seconds if timed else None,
             ending=self.ending,
         )
+
+
+class TransferCost(NamedTuple):
+    """The cost of an update's transfers.
+
+    Attributes:
+        up: bytes of its body that arrived.
+        down: bytes of the model that its device fetched for it.
+        send_s: wall seconds in which the device waited for its turn and sent the update.
+    """
+
+    up: int = 0
+    down: int = 0
+    send_s: float = 0.0
 
 
 @dataclass(slots=True)

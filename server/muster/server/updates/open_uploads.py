@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 from muster.common.exchange import Outcome, Receipt, Update
 from muster.server.account.pending_rows import PendingRows
-from muster.server.account.traffic import Transfer
+from muster.server.account.traffic import Transfer, TransferCost
 from muster.server.fleet.fleet import ConnectedPack
 from muster.server.updates.admission import Admission
 from muster.server.updates.uncounted import UncountedUpdates
-from muster.server.updates.uploads import TransferCost, Upload, UploadFiles
+from muster.server.updates.uploads import Upload, UploadFiles
 
 _UploadKey = tuple[str, int, bytes]
 """Client, round and checksum. Two attempts that send the same body have the same key."""

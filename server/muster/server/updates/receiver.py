@@ -24,7 +24,7 @@ from muster.common.exchange import (
 )
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
-from muster.server.account.traffic import Transfer
+from muster.server.account.traffic import Transfer, TransferCost
 from muster.server.aggregators import Contribution, State
 from muster.server.fleet.durations import WorkDurations
 from muster.server.fleet.fleet import ConnectedPack, Fleet
@@ -40,14 +40,7 @@ from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.open_uploads import OpenUploads
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.updates.uncounted import UncountedUpdates
-from muster.server.updates.uploads import (
-    HeldBody,
-    InlineBody,
-    ReceivedBody,
-    TransferCost,
-    Upload,
-    UploadFiles,
-)
+from muster.server.updates.uploads import HeldBody, InlineBody, ReceivedBody, Upload, UploadFiles
 from muster.wire import INLINE_BYTES
 
 

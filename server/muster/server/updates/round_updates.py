@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from muster.common.exchange import Decision, Reason, Update
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import AnswerRow
+from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import Contribution
 from muster.server.rounds.round import Round
-from muster.server.updates.uploads import HeldBody, ReceivedBody, TransferCost
+from muster.server.updates.uploads import HeldBody, ReceivedBody
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.events import Duplicate, Late, Refused, Tell
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.pending_rows import PendingRows
+from muster.server.account.traffic import TransferCost
 from muster.server.fleet.fleet import ConnectedPack, Fleet
 from muster.server.updates.admission import Admission
-from muster.server.updates.uploads import TransferCost
 
 _MOST = 100
 """The most uncounted updates of one device that are entered in a round, so that one device cannot

@@ -8,7 +8,6 @@ import weakref
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
@@ -19,11 +18,9 @@ from muster.common.exact_sum import squared_norm
 from muster.common.exchange import Body, Held, Reason, Receipt, Update
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
+from muster.server.account.traffic import Transfer, TransferCost
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum
-
-if TYPE_CHECKING:
-    from muster.server.account.traffic import Transfer
 
 _max, _min = np.maximum.reduce, np.minimum.reduce
 
@@ -32,20 +29,6 @@ _ROUNDED = 1 + 1e-9
 """By how much a squared norm may exceed what its entries allow, because it is rounded."""
 
 _DAMAGED = Reason.CHECKSUM, "the body does not match its checksum; send it again"
-
-
-class TransferCost(NamedTuple):
-    """The cost of an update's transfers.
-
-    Attributes:
-        up: bytes of its body that arrived.
-        down: bytes of the model that its device fetched for it.
-        send_s: wall seconds in which the device waited for its turn and sent the update.
-    """
-
-    up: int = 0
-    down: int = 0
-    send_s: float = 0.0
 
 
 @dataclass(frozen=True)
