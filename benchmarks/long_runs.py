@@ -37,7 +37,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.rows import AnswerRow, ContributionRow, PendingTransaction, RoundRow
 from muster.server.account.store import Store
 from muster.server.program import members_of
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.tasks.tasks import read_task
 
 TASK = {"name": "linear", "dimension": 5, "examples_per_client": 8}

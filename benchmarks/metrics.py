@@ -10,7 +10,7 @@ from time import process_time
 
 from muster.common.clock import WallClock
 from muster.common.events import Enrolled, Event, Received, RoundCommitted, RoundOpened
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.metrics.run_metrics import RunMetrics
 
 DEVICES = 1_000

@@ -25,7 +25,8 @@ from muster.emulator.chaos.peer import Peer, enroll_request, open_channel
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.coordination.coordinator import Coordinator
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.program import listen, members_of
 from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
@@ -33,13 +34,9 @@ from muster.server.rpc.limits import CallLimits
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.revocations import Revocations
 from muster.server.rpc.service import FleetService
-from muster.server.settings.server import (
-    GroupMask,
-    PopulationMember,
-    ServerProcess,
-    ServerSettings,
-    TensorShape,
-)
+from muster.server.settings.population import PopulationMember
+from muster.server.settings.process import GroupMask, ServerProcess, TensorShape
+from muster.server.settings.server import ServerSettings
 from muster.server.strategy.driver import StrategyDriver, setup_of_strategy
 from muster.server.strategy.history import StrategyHistory
 from muster.server.testing import NoEvaluation

@@ -12,7 +12,7 @@ import pytest
 from muster.common.exchange import Answer, Body, Receipt, ToDevice
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import RoundRow
-from muster.server.fleet.fleet import ConnectedPack
+from muster.server.fleet.devices import ConnectedPack
 from muster.wire import messages
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from muster.common.events import Received
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.credentials.authority import Authority
 from muster.emulator.credentials.issuing import Certifier, drawn_credentials
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.metrics.port import MetricsPort
 from muster.server.metrics.run_metrics import RunMetrics
 from muster.wire.connections.ports import LinePort, PortLimits

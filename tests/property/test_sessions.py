@@ -28,16 +28,14 @@ from muster.common.testing import ManualClock, made_credentials
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.coordination.coordinator import Coordinator
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.program import members_of
 from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.service import FleetService
-from muster.server.settings.server import (
-    PopulationMember,
-    ServerProcess,
-    ServerSettings,
-    TensorShape,
-)
+from muster.server.settings.population import PopulationMember
+from muster.server.settings.process import ServerProcess, TensorShape
+from muster.server.settings.server import ServerSettings
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages

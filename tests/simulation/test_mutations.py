@@ -27,7 +27,7 @@ from muster.server.coordination.round_commit import RoundCommit
 from muster.server.coordination.versions import ModelVersions
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult
-from muster.server.fleet.fleet import ConnectedPack
+from muster.server.fleet.devices import ConnectedPack
 from muster.server.rounds.round import Round
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.server.updates.memory import UpdateMemory

@@ -16,7 +16,9 @@ from muster.server.evaluation import breakdown
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.server.evaluation.process import EvaluationResult, Order, Setup, main
 from muster.server.evaluation.schedule import setup_of
-from muster.server.settings.server import PopulationMember, ServerProcess, ServerSettings
+from muster.server.settings.population import PopulationMember
+from muster.server.settings.process import ServerProcess
+from muster.server.settings.server import ServerSettings
 from muster.tasks.models import initial_vector
 from muster.tasks.task import Examples, OpenTask, predict
 from muster.tasks.tasks import read_task

@@ -16,7 +16,7 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators.contract import Weighing
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.feduca import FedUca
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.knowledge.utilities import (

@@ -12,7 +12,8 @@ from muster.common.exchange import (
     Receipt,
     ToDevice,
 )
-from muster.server.fleet.fleet import EnrolledDevice, Fleet, Outbox
+from muster.server.fleet.devices import EnrolledDevice, Outbox
+from muster.server.fleet.fleet import Fleet
 
 FINGERPRINT = Fingerprint("test", "test", "cpu", 1)
 

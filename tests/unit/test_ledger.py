@@ -27,7 +27,9 @@ from muster.server.account.rows import (
 )
 from muster.server.account.store import Store
 from muster.server.program import members_of
-from muster.server.settings.server import PopulationMember, ServerProcess, ServerSettings
+from muster.server.settings.population import PopulationMember
+from muster.server.settings.process import ServerProcess
+from muster.server.settings.server import ServerSettings
 
 ROW = RoundRow(
     1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 40, 60, 10.0, 11.0, 1.0

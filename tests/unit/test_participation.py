@@ -10,7 +10,8 @@ from muster.common.exchange import Answer, Decision, DeviceState, Observation
 from muster.common.testing import ManualClock
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import ParticipationRow, ReportRow
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.rounds.round import Round

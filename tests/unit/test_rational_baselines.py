@@ -12,7 +12,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from muster.common.exchange import Valuation
 from muster.common.seeds import FloatArray
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, State, Weighing
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.knowledge.simplex import least_quadratic, projected

@@ -7,7 +7,7 @@ from muster.client.trainer import Trained
 from muster.common.tensors import Vector
 from muster.server.aggregators import AGGREGATORS, Cohort, Conditions, Contribution
 from muster.server.aggregators.scaffold import Scaffold
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 

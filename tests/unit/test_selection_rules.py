@@ -19,7 +19,7 @@ from muster.server.aggregators import (
     Need,
     State,
 )
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.settings.server import ServerSettings

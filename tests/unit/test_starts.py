@@ -41,7 +41,8 @@ from muster.server.aggregators import AGGREGATORS
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.selection import SELECTIONS
-from muster.server.settings.server import Guard, ServerProcess, ServerSettings, Target
+from muster.server.settings.process import ServerProcess
+from muster.server.settings.server import Guard, ServerSettings, Target
 from muster.tasks.models import MODELS, initial_vector
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.tasks import TASKS

@@ -9,7 +9,8 @@ from muster.common.errors import Interrupted
 from muster.common.exchange import Fingerprint, Identity
 from muster.common.lines import LinkModel
 from muster.common.testing import ManualClock
-from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.wire.channels import IN_FLIGHT_BYTES
 

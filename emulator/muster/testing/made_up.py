@@ -10,7 +10,7 @@ from muster.common.features import Feature
 from muster.common.seeds import BoolArray
 from muster.common.tensors import Vector
 from muster.server.aggregators import Contribution
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.population import Oracle, Population
 
 Z = ("age", "wealth")

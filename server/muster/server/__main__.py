@@ -23,7 +23,7 @@ from muster.common.processes import use_batch_scheduling
 from muster.server.evaluation.evaluator import RemoteEvaluation
 from muster.server.program import ServerEnvironment, serve
 from muster.server.runtime.beside import ProcessBeside, SpawnedProcess
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.wire.transport import GrpcTransport
 
 log = logging.getLogger("muster.server")

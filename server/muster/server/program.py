@@ -30,7 +30,8 @@ from muster.server.coordination.coordinator import Coordinator
 from muster.server.coordination.shared_links import least_lines
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import setup_of
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.metrics.opening import metrics_of, open_port
 from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
@@ -39,7 +40,8 @@ from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.revocations import REVOKED, Revocations
 from muster.server.rpc.service import FleetService
 from muster.server.runtime.beside import ProcessBeside
-from muster.server.settings.server import PopulationMember, ServerProcess
+from muster.server.settings.population import PopulationMember
+from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver, setup_of_strategy
 from muster.server.strategy.history import STRATEGY, StrategyHistory
 from muster.wire.channels import server_options

@@ -20,7 +20,7 @@ from muster.emulator.launch.pausing import Pauses
 from muster.emulator.runs.run_folder import new_run_folder
 from muster.emulator.runs.supervisor import Supervisor
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 
 PREPARED = {"examples": [10, 10], "schema": [{"name": "w", "shape": [4]}]}
 

@@ -16,7 +16,8 @@ from muster.common.exchange import (
     Reason,
     Update,
 )
-from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.settings.server import ServerSettings

@@ -13,9 +13,9 @@ from muster.common.errors import ConfigError
 from muster.common.exchange import Answer, Decision, Key, Update
 from muster.common.lines import LinkModel
 from muster.emulator.fleet.local_work import training_time
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.durations import WorkDurations
-from muster.server.fleet.fleet import EnrolledDevice
-from muster.server.settings.server import TrainingTime
+from muster.server.settings.population import TrainingTime
 
 # 3 s down, 2 s up, and two round trips of 0.25 s: 5.5 s of transfers.
 LINE = LinkModel(down_bps=8000, up_bps=8000, rtt_s=0.25)

@@ -14,7 +14,8 @@ from muster.server.account.rows import OpenAssignmentRow
 from muster.server.coordination.open_assignments import restore
 from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.coordination.shared_flows import SharedFlows
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import ModeConditions, RoundEnd
 from muster.server.rounds.modes.staleness_weights import STALENESS_WEIGHTS, StalenessWeight

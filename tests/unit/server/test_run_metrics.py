@@ -26,7 +26,7 @@ from muster.common.events import (
     event_kinds,
 )
 from muster.common.testing import ManualClock
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.metrics.measures import MEASURES, Kind
 from muster.server.metrics.run_metrics import RunMetrics
 

@@ -9,7 +9,7 @@ from muster.common.exchange import Answer, Decision, Key, Outcome, Update
 from muster.common.fluid import Stage
 from muster.common.lines import SharedLine
 from muster.server.coordination.shared_flows import SharedFlows
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.cohort import times_alone
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules

@@ -7,7 +7,8 @@ from muster.common.compression import Whole
 from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, Update
 from muster.common.masks import MASKINGS, GroupMasks, Layout, Mask
 from muster.common.tensors import schema_of
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.updates.admission import Admission

@@ -17,7 +17,7 @@ from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
 from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.memory import MEMORY, UpdateMemory

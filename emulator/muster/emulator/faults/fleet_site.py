@@ -19,7 +19,7 @@ from muster.emulator.links.network import GatewayFleet
 from muster.emulator.links.shape import Shape
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.settings.server import NO_ROOM
+from muster.server.runtime.room_on_disk import NO_ROOM
 
 _POLL_S = 0.01
 

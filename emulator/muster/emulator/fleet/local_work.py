@@ -11,7 +11,8 @@ from muster.common.bounds import LONGEST_WORK_S
 from muster.common.errors import ConfigError
 from muster.server.aggregators import Need
 from muster.server.knowledge.local_work import LocalWork
-from muster.server.settings.server import ServerSettings, TrainingTime
+from muster.server.settings.population import TrainingTime
+from muster.server.settings.server import ServerSettings
 
 
 def announced_training(training: Training, server: ServerSettings) -> Training:

@@ -14,7 +14,7 @@ from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Need
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.population import Population
 
 

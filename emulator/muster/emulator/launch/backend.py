@@ -11,7 +11,7 @@ from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch.limits import Limited
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 
 Died = Callable[[str, int], None]
 """Callback for the death of a program, with its name ("server", the name of a gateway or a pack, …)

@@ -31,7 +31,7 @@ from muster.emulator.runs.resumption import last_incarnation
 from muster.emulator.runs.run_folder import JOURNAL, resume_advice
 from muster.emulator.runs.supervisor_socket import SupervisorSocket
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.wire import INLINE_BYTES
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from muster.emulator.simulation.virtual_time import (
 )
 from muster.server.evaluation.process import Setup
 from muster.server.program import ServerEnvironment, serve
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.wire import messages
 from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
 from muster.wire.in_memory.frames import Frame, FrameKind

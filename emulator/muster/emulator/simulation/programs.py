@@ -13,7 +13,7 @@ from muster.emulator.faults.of_scenario import ScenarioFaults
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
 

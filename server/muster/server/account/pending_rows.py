@@ -21,7 +21,8 @@ from muster.server.account.rows import (
     ValuationRow,
 )
 from muster.server.account.traffic import TrafficAccount, TransferCost
-from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.participation import Seen
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from muster.common.clock import Clock
 from muster.common.exchange import Key, Update
 from muster.server.account.rows import TransferRow
-from muster.server.fleet.fleet import ConnectedPack
+from muster.server.fleet.devices import ConnectedPack
 
 Ending = Literal["complete", "cut off", "broken"]
 

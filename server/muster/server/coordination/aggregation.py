@@ -27,7 +27,7 @@ from muster.server.privacy.settings import Privacy
 from muster.server.rounds.round import Round
 from muster.server.runtime.room_on_disk import RoomOnDisk
 from muster.server.runtime.worker import WorkerThread
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.blocks import squared_distances
 from muster.server.updates.folding import fault_of

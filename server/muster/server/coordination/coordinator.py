@@ -40,15 +40,16 @@ from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.coordination.versions import ModelVersions
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
-from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.devices import ConnectedPack
+from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.rounds.phases import RoundEvent, RoundPhase
 from muster.server.rounds.round import Round
-from muster.server.runtime.room_on_disk import RoomOnDisk
+from muster.server.runtime.room_on_disk import NO_ROOM, RoomOnDisk
 from muster.server.runtime.signals import RunSignals
 from muster.server.runtime.worker import WorkerThread
-from muster.server.settings.server import NO_ROOM, ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.kept import UPDATES, KeptUpdates
 from muster.server.updates.partial_sums import PartialSums, RunStops

@@ -10,11 +10,12 @@ from muster.common.masks import Mask
 from muster.server.account.ledger import Ledger
 from muster.server.coordination.strategy_rounds import instructions_of
 from muster.server.coordination.versions import ModelVersions
-from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.candidates import candidates_of, choose
 from muster.server.rounds.round import Round
 from muster.server.rounds.selection import Selection, SelectNamed
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.partial_sums import WantedSum
 from muster.server.updates.receiver import UpdateReceiver

@@ -11,11 +11,12 @@ from muster.common.tensors import Schema
 from muster.server.aggregators import Need
 from muster.server.coordination.shared_flows import SharedFlows
 from muster.server.coordination.shared_links import SharedLinkModel, SharedLinks
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.population import Population
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.rules import Rules
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.memory import MEMORY, UpdateMemory
 

@@ -7,7 +7,8 @@ from muster.common.events import Left, Tell, Waiting
 from muster.server.account.ledger import Ledger
 from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.coordination.versions import ModelVersions
-from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.devices import ConnectedPack
+from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round

@@ -18,7 +18,7 @@ from muster.common.fluid import FluidLink, Stage, Work
 from muster.common.lines import LinkModel, SharedLine
 from muster.server.account.rows import EndedWork, SharedWorkRow
 from muster.server.coordination.shared_links import SharedLinks
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.cohort import WorkTime, times_alone
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Sharing

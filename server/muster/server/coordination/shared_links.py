@@ -6,7 +6,8 @@ from functools import partial
 
 from muster.common.lines import LinkModel, SharedLine, extra_seconds
 from muster.server.account.rows import EndedWork, SharedWorkRow
-from muster.server.fleet.fleet import EnrolledDevice, Fleet
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Sharing

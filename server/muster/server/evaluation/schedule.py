@@ -12,7 +12,8 @@ from muster.common.tensors import Vector
 from muster.server.account.rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult, Setup
-from muster.server.settings.server import ServerProcess, ServerSettings
+from muster.server.settings.process import ServerProcess
+from muster.server.settings.server import ServerSettings
 
 Enter = Callable[[EvaluationRow], Awaitable[None]]
 """Commits an evaluation to the ledger."""

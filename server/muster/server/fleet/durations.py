@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from muster.common.body_sizes import BodySizes
 from muster.common.exchange import Answer, Decision, Update
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 
 log = logging.getLogger(__name__)
 

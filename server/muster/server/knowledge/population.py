@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.common.config import Section
 from muster.common.seeds import BoolArray, FloatArray, IntArray
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 
 
 class Oracle(Section):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from muster.common.clock import Clock
 from muster.common.credentials import CredentialsSource
 from muster.common.errors import ConfigError
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.metrics.library import require_library
 from muster.server.metrics.port import MetricsPort
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.wire.connections.ports import LinePort
 
 if TYPE_CHECKING:  # needs the library, which is an extra

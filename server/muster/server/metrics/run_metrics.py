@@ -35,7 +35,7 @@ from muster.common.events import (
     Warned,
 )
 from muster.common.exchange import Decision
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.metrics import measures
 from muster.server.metrics.measures import MEASURES, Kind, Measure
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from muster.common.exchange import Answer, Decision, Observation, Reason
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.modes.contract import Mode
 from muster.server.rounds.round import Round
 from muster.server.rounds.selection import Candidate, Draws, Selection

@@ -17,7 +17,8 @@ import grpc
 
 from muster.common.credentials import OPERATOR, Caller, Callers, CredentialsSource, device_name
 from muster.common.errors import Forbidden, Unauthenticated
-from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.devices import ConnectedPack
+from muster.server.fleet.fleet import Fleet
 from muster.server.rpc.revocations import Revocations
 from muster.v1 import fleet_pb2, operator_pb2
 from muster.wire import SESSION, TOKEN

@@ -17,7 +17,7 @@ from muster.common.errors import Interrupted
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE
 from muster.server.coordination.coordinator import Coordinator
-from muster.server.fleet.fleet import ConnectedPack
+from muster.server.fleet.devices import ConnectedPack
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages

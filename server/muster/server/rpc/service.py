@@ -28,7 +28,7 @@ from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.traffic import Transfer
 from muster.server.coordination.coordinator import Coordinator
 from muster.server.coordination.shared_links import least_lines
-from muster.server.fleet.fleet import ConnectedPack, Outbox
+from muster.server.fleet.devices import ConnectedPack, Outbox
 from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.downloads import Downloads
 from muster.server.rpc.probe import probe

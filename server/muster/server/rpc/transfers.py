@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted
 from muster.common.lines import LinkModel
-from muster.server.fleet.fleet import ConnectedPack
+from muster.server.fleet.devices import ConnectedPack
 from muster.wire.channels import IN_FLIGHT_BYTES
 
 

@@ -15,6 +15,9 @@ from muster.server.runtime.signals import RunSignals
 
 T = TypeVar("T")
 
+NO_ROOM = "no-room"
+"""An empty file in the run folder while the server waits for room on the disk."""
+
 LOOK_S = 0.5
 """Seconds between two attempts to write."""
 

@@ -8,7 +8,7 @@ from muster.common.errors import RunFailed
 from muster.common.exchange import Body
 from muster.common.tensors import Vector
 from muster.server.runtime.beside import ProcessBeside, Writer
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.server.strategy.history import StrategyHistory
 from muster.server.strategy.pipe import (
     LENGTHS,

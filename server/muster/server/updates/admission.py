@@ -8,7 +8,8 @@ import numpy as np
 
 from muster.common.exchange import Answer, Key, Outcome, Reason, Receipt, Update
 from muster.server.aggregators import Need
-from muster.server.fleet.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
 from muster.server.updates.formats import UpdateFormats

@@ -9,7 +9,8 @@ from muster.common.clock import Clock
 from muster.common.events import Answered, Declined, Tell, TrainingFailed
 from muster.common.exchange import Answer, Decision, Observation, Reason
 from muster.server.account.pending_rows import PendingRows
-from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.devices import ConnectedPack
+from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.candidates import note_answer
 from muster.server.rounds.round import Round
 from muster.server.updates.round_updates import RoundUpdates

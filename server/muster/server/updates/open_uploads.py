@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from muster.common.exchange import Outcome, Receipt, Update
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.traffic import Transfer, TransferCost
-from muster.server.fleet.fleet import ConnectedPack
+from muster.server.fleet.devices import ConnectedPack
 from muster.server.updates.admission import Admission
 from muster.server.updates.uncounted import UncountedUpdates
 from muster.server.updates.uploads import Upload, UploadFiles

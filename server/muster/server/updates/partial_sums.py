@@ -11,7 +11,8 @@ from muster.common.errors import MusterError, RemoteProtocolError
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Key, SumHeader
 from muster.common.partial_sums import ROUNDING, EncodedSum, partial_sum_lengths
-from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.devices import ConnectedPack
+from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
 from muster.server.updates.round_updates import PendingUpdate
 from muster.server.updates.uploads import ArrivingBytes, HeldBody, UploadFiles

@@ -26,12 +26,13 @@ from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.traffic import Transfer, TransferCost
 from muster.server.aggregators import Contribution, State
+from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.durations import WorkDurations
-from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 from muster.server.updates.admission import Admission
 from muster.server.updates.answers import Answers
 from muster.server.updates.contributions import ContributionFacts

@@ -10,7 +10,8 @@ from muster.common.events import Duplicate, Late, Refused, Tell
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.traffic import TransferCost
-from muster.server.fleet.fleet import ConnectedPack, Fleet
+from muster.server.fleet.devices import ConnectedPack
+from muster.server.fleet.fleet import Fleet
 from muster.server.updates.admission import Admission
 
 _MOST = 100

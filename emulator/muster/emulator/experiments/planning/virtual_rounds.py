@@ -26,7 +26,7 @@ from muster.emulator.experiments.planning.tally import GroupTally
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.coordination import round_commit
 from muster.server.coordination.preparation import links_of
-from muster.server.fleet.fleet import EnrolledDevice
+from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.candidates import choose, note_answer
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules

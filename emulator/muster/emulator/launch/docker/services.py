@@ -40,7 +40,7 @@ from muster.emulator.launch.docker.container_limits import (
 from muster.emulator.runs.run_folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 
 Role = Literal["server", "evaluation", "gateway", "device", "monitoring"]
 

@@ -37,7 +37,7 @@ from muster.emulator.launch.ray.placing import (
 from muster.emulator.launch.ray.remote_program import ClusterPauses, RemoteProgram
 from muster.emulator.runs.run_folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.settings.server import ServerProcess
+from muster.server.settings.process import ServerProcess
 
 _LOST = "its node was lost"
 
