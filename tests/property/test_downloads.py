@@ -12,8 +12,8 @@ from muster.common.masks import Mask
 from muster.common.tensors import WIRE, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators import AGGREGATORS, Aggregator
-from muster.server.coordination.versions import ModelVersions
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum
 

@@ -12,8 +12,8 @@ from muster.common.compression import CODECS, Codec, compress
 from muster.common.masks import Mask, both, trained_coordinates
 from muster.common.seeds import stream
 from muster.common.tensors import Schema, TensorSpec
+from muster.server.aggregation.next_model import NextModel
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
-from muster.server.coordination.next_model import NextModel
 from muster.testing import rule_run
 from muster.testing.rule_run import RuleRun
 from muster.testing.strategies import courses

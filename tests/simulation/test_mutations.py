@@ -21,10 +21,10 @@ from muster.common.exchange import Call, Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
 from muster.emulator.simulation.search import HistoryPlan, Simulator
 from muster.server.account.rows import MemoryRow
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.coordination.closed_round import ClosedRound
 from muster.server.coordination.coordinator import Coordinator
 from muster.server.coordination.round_commit import RoundCommit
-from muster.server.coordination.versions import ModelVersions
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult
 from muster.server.fleet.devices import ConnectedPack

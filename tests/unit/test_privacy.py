@@ -16,12 +16,12 @@ from muster.common.seeds import stream
 from muster.emulator.fleet.local_work import announced_training
 from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.aggregation.accountant import Accountant
 from muster.server.aggregators import Contribution
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedbuff import FedBuff
-from muster.server.privacy.accountant import Accountant
-from muster.server.privacy.mechanism import clipped_weights, noise_of
-from muster.server.privacy.settings import DeviceSampling, Privacy
+from muster.server.settings.privacy import DeviceSampling, Privacy
+from muster.server.updates.privacy import clipped_weights, noise_of
 from muster.tasks.regression import LinearRegression
 
 

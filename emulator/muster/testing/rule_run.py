@@ -21,8 +21,8 @@ from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
 from muster.server.account.traffic import TransferCost
+from muster.server.aggregation.next_model import CountedRound, MadeModel, NextModel
 from muster.server.aggregators import Aggregator, Cohort, Contribution, Need, State, Weighing
-from muster.server.coordination.next_model import CountedRound, MadeModel, NextModel
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.updates.blocks import squared_distances
 from muster.server.updates.memory import MEMORY, UpdateMemory

@@ -11,7 +11,7 @@ import pytest
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.exchange import Answer, Decision, Reason
 from muster.common.tensors import Vector
-from muster.server.coordination.strategy_rounds import replies_of
+from muster.server.aggregation.strategy_rounds import replies_of
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.strategy.history import StrategyHistory

@@ -11,9 +11,9 @@ from muster.common.tensors import WIRE, Vector, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction, RoundRow
 from muster.server.account.store import Store
+from muster.server.aggregation.slices import Slices
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators.fedavg import FedAvg
-from muster.server.coordination.slices import Slices
-from muster.server.coordination.versions import ModelVersions
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum

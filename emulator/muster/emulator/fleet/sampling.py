@@ -1,8 +1,8 @@
 """Whether a scenario draws its devices so that the account of privacy may claim amplification."""
 
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.privacy.settings import DeviceSampling
 from muster.server.rounds.selection import UniformSelection
+from muster.server.settings.privacy import DeviceSampling
 
 
 def sample_of(scenario: Scenario, enrolled: int) -> DeviceSampling | None:

@@ -53,8 +53,8 @@ from muster.emulator.runs.inputs import inputs_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.emulator.scenario.slow_links import check_links
-from muster.server.privacy.settings import DeviceSampling
 from muster.server.settings.population import PopulationMember
+from muster.server.settings.privacy import DeviceSampling
 from muster.server.settings.process import GroupMask, RunInput, ServerProcess, TensorShape
 from muster.wire import CHUNK_BYTES
 

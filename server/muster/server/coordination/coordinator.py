@@ -20,8 +20,9 @@ from muster.common.tensors import Schema, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import EvaluationRow
 from muster.server.account.store import Store
+from muster.server.aggregation.aggregation import Aggregation
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators import Need
-from muster.server.coordination.aggregation import Aggregation
 from muster.server.coordination.dispatch import Dispatch
 from muster.server.coordination.ending import RunEnding
 from muster.server.coordination.open_assignments import restore
@@ -37,7 +38,6 @@ from muster.server.coordination.preparation import (
 from muster.server.coordination.presence import Presence
 from muster.server.coordination.round_commit import RoundCommit
 from muster.server.coordination.scenario_time import ScenarioTime
-from muster.server.coordination.versions import ModelVersions
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet.devices import ConnectedPack

@@ -8,8 +8,8 @@ from muster.common import seeds
 from muster.common.exchange import Call, Key
 from muster.common.masks import Mask
 from muster.server.account.ledger import Ledger
-from muster.server.coordination.strategy_rounds import instructions_of
-from muster.server.coordination.versions import ModelVersions
+from muster.server.aggregation.strategy_rounds import instructions_of
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.candidates import candidates_of, choose

@@ -12,7 +12,7 @@ from muster.common.files import write_atomic
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.store import Store
-from muster.server.coordination.versions import ModelVersions
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.fleet.fleet import Fleet
 from muster.server.runtime.room_on_disk import RoomOnDisk
 from muster.server.runtime.worker import WorkerThread

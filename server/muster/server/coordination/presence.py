@@ -5,8 +5,8 @@ import math
 from muster.common.errors import RunFailed
 from muster.common.events import Left, Tell, Waiting
 from muster.server.account.ledger import Ledger
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.coordination.scenario_time import ScenarioTime
-from muster.server.coordination.versions import ModelVersions
 from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience

@@ -11,11 +11,11 @@ from muster.common.exchange import Commit
 from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import AnswerRow, PendingTransaction, RoundRow
+from muster.server.aggregation.aggregation import Aggregation
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators import State
-from muster.server.coordination.aggregation import Aggregation
 from muster.server.coordination.closed_round import ClosedRound
 from muster.server.coordination.shared_links import SharedLinks
-from muster.server.coordination.versions import ModelVersions
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.phases import RoundEvent

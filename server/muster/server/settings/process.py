@@ -12,8 +12,8 @@ from muster.common.schedules import Rate
 from muster.common.tensors import Schema, TensorSpec
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.population import Oracle
-from muster.server.privacy.settings import DeviceSampling
 from muster.server.settings.population import PopulationMember
+from muster.server.settings.privacy import DeviceSampling
 from muster.server.settings.server import ServerSettings
 
 

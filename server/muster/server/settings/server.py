@@ -8,10 +8,10 @@ from muster.common.bounds import DeviceCount, LongTime, NotNegative, Number, Pos
 from muster.common.config import Section
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
-from muster.server.privacy.settings import Privacy
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
+from muster.server.settings.privacy import Privacy
 
 
 class Target(Section):

@@ -10,7 +10,7 @@ from muster.common.errors import MusterError, RunFailed
 from muster.common.exact_sum import RANGE, ExactSum, Term
 from muster.common.exchange import Reason
 from muster.server.aggregators import Aggregator, Contribution, State
-from muster.server.privacy.mechanism import clipped_weight
+from muster.server.updates.privacy import clipped_weight
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.server.privacy.settings import DeviceSampling, Privacy
+from muster.server.settings.privacy import DeviceSampling, Privacy
 
 
 class Accountant:

@@ -12,7 +12,7 @@ import numpy as np
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
 from muster.server.aggregators import Aggregator, Contribution, State, Weighing
-from muster.server.privacy.settings import Privacy
+from muster.server.settings.privacy import Privacy
 
 
 def clipped_weight(contribution: Contribution, clip: float) -> float:

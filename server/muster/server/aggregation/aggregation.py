@@ -15,18 +15,17 @@ from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import MemoryRow, ParticipationRow
+from muster.server.aggregation.accountant import Accountant
+from muster.server.aggregation.next_model import CountedRound, NextModel
+from muster.server.aggregation.strategy_rounds import replies_of
+from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators import OF_UPDATES, Cohort, Need, State, Weighing
-from muster.server.coordination.next_model import CountedRound, NextModel
-from muster.server.coordination.strategy_rounds import replies_of
-from muster.server.coordination.versions import ModelVersions
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
-from muster.server.privacy.accountant import Accountant
-from muster.server.privacy.mechanism import clipped_weights, noise_of
-from muster.server.privacy.settings import Privacy
 from muster.server.rounds.round import Round
 from muster.server.runtime.room_on_disk import RoomOnDisk
 from muster.server.runtime.worker import WorkerThread
+from muster.server.settings.privacy import Privacy
 from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.blocks import squared_distances
@@ -34,6 +33,7 @@ from muster.server.updates.folding import fault_of
 from muster.server.updates.kept import KeptUpdates
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.partial_sums import ArrivedSum, PartialSums
+from muster.server.updates.privacy import clipped_weights, noise_of
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 

@@ -12,8 +12,8 @@ from muster.common.tensors import WIRE, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import StoredVector
 from muster.server.account.store import Store
+from muster.server.aggregation.slices import Slice, Slices
 from muster.server.aggregators import Aggregator, State
-from muster.server.coordination.slices import Slice, Slices
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
 
