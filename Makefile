@@ -93,17 +93,17 @@ mutations: install  ## put defects into the product, and require that a claim of
 
 REPETITIONS ?= 100
 rates: install  ## how often the claims of a quick study hold: STUDY=fedipw, about 40 minutes each
-	$(BIN)/python -m muster.emulator.studies.rate_measurement $(STUDY) --repetitions $(REPETITIONS) --out runs/rates-$(STUDY)
+	$(BIN)/python -m muster.studies.rate_measurement $(STUDY) --repetitions $(REPETITIONS) --out runs/rates-$(STUDY)
 
 N ?= 2000
 FIRST ?= 0
 simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from FIRST=0, or SEED=17 again with a trace, or EVERY=inline (PAIRS=1)
-	$(BIN)/python -m muster.emulator.simulation $(if $(SEED),--seed $(SEED),$(if $(EVERY),--every $(EVERY) $(if $(PAIRS),--pairs),--number $(N) --first $(FIRST)))
+	$(BIN)/python -m muster.simulation $(if $(SEED),--seed $(SEED),$(if $(EVERY),--every $(EVERY) $(if $(PAIRS),--pairs),--number $(N) --first $(FIRST)))
 
 # Real processes are slower than virtual time, so there are fewer seeds by default.
 CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))
 chaos: install  ## random faults and kills in random fleets over real processes: N=20 seeds from FIRST=0, or SEED=17 again (LOCKSTEP=1: only such fleets)
-	$(BIN)/python -m muster.emulator.chaos $(if $(SEED),--seed $(SEED),--number $(CHAOS_SEEDS) --first $(FIRST)) $(if $(LOCKSTEP),--lockstep)
+	$(BIN)/python -m muster.chaos $(if $(SEED),--seed $(SEED),--number $(CHAOS_SEEDS) --first $(FIRST)) $(if $(LOCKSTEP),--lockstep)
 
 S ?= 300
 fuzz: .venv/fuzz-installed  ## try to break everything that reads input from outside: S=300 seconds together, or TARGET=journals alone

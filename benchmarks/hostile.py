@@ -5,7 +5,7 @@ python benchmarks/hostile.py                          # 100 devices, 1,000 conne
 python benchmarks/hostile.py 20 200 --seconds 10      # devices, connections
 
 One run: first without the hostile connections, then with them, then without them again. They are of
-every kind of `muster.emulator.chaos.hostile_connections`. Ten times a second, those that trickle
+every kind of `muster.chaos.hostile_connections`. Ten times a second, those that trickle
 write a byte, and those that the server has closed come again.
 """
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from processes import resident_mib
 
 if TYPE_CHECKING:
-    from muster.emulator.chaos.hostile_peers import HostileDevice
+    from muster.chaos.hostile_peers import HostileDevice
 
 HERE = Path(__file__).parent
 PARAMETERS = 10_000
@@ -63,7 +63,7 @@ class Attack:
         self._thread.join()
 
     async def _attack(self) -> None:
-        from muster.emulator.chaos.hostile_connections import HostileConnections
+        from muster.chaos.hostile_connections import HostileConnections
 
         peers = HostileConnections(*self._address)
         self.closed = peers.closed

@@ -5,7 +5,7 @@ python benchmarks/hostile_hour.py                          # an hour
 python benchmarks/hostile_hour.py --seconds 60 --out DIR   # a minute; the folders of both runs stay
 
 The run is in lockstep. Beside its honest devices it has one for each kind of
-`muster.emulator.chaos.hostile_peers`, which is not willing to take part. Their processes are
+`muster.chaos.hostile_peers`, which is not willing to take part. Their processes are
 paused, and the attackers use their credentials; 1,000 connections attack without any. Every tenth
 honest device sends each of its updates again in the next round. When the time is over, the attack
 ends, the paused processes go on, and after some further rounds the run is stopped. Then the same
@@ -31,13 +31,13 @@ from typing import Any
 from hostile import Attack
 from processes import resident_mib
 
+from muster.chaos.hostile_peers import ATTACKS, HostileDevice
+from muster.chaos.peer import open_channel
+from muster.chaos.run_processes import RunProcess, run_processes
 from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.common.credentials import SECRETS, credentials_path, device_name, read_credentials
 from muster.emulator import Run, audit, run
-from muster.emulator.chaos.hostile_peers import ATTACKS, HostileDevice
-from muster.emulator.chaos.peer import open_channel
-from muster.emulator.chaos.run_processes import RunProcess, run_processes
 from muster.emulator.runs.control import stop
 from muster.emulator.scenario.scenario import Scenario
 

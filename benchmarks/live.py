@@ -128,7 +128,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         server = FakeServer(folder, options.devices, options.called)
-        command = "from muster.emulator.cli.commands import main; main()"
+        command = "from muster.cli.commands import main; main()"
         live = subprocess.Popen(
             [sys.executable, "-c", command, "live", name], stdout=subprocess.PIPE, text=True
         )

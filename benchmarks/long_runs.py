@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from processes import cpu_s, resident_mib
 
+from muster.chaos.run_processes import run_processes
 from muster.client.nursery import prepare
 from muster.common.clock import WallClock
 from muster.common.config import validate
@@ -30,7 +31,6 @@ from muster.common.events import Attended, RoundOpened
 from muster.common.journal import Journal
 from muster.common.processes import PARENT, child_command
 from muster.emulator import run
-from muster.emulator.chaos.run_processes import run_processes
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.ledger import Ledger

@@ -107,7 +107,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 
 def split(rounds: int, *, rational: bool) -> dict[str, float]:
     """Return the CPU milliseconds of a round, and of its parts, in one process."""
-    from muster.emulator.simulation.whole_run import simulate_run
+    from muster.simulation.whole_run import simulate_run
 
     seconds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

@@ -20,12 +20,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from muster.chaos.killer import PlannedKill, Victim
+from muster.chaos.plans import ChaosPlan
+from muster.chaos.playing import play
 from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.emulator import Run, audit, run
-from muster.emulator.chaos.killer import PlannedKill, Victim
-from muster.emulator.chaos.plans import ChaosPlan
-from muster.emulator.chaos.playing import play
 from muster.emulator.scenario.scenario import Scenario
 
 CLOCK = WallClock()

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]:
     """Return the seconds of every round, and the seconds to weigh all of them again."""
     from muster.emulator import run
-    from muster.emulator.studies.fedipw.fleet import RULES, scenario
+    from muster.studies.fedipw.fleet import RULES, scenario
 
     with tempfile.TemporaryDirectory() as folder:
         read = scenario(devices, rounds, 1, RULES[rule])

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parent.parent / "examples/digits.toml"
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.entry import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.entry import main; main()"]
 
 
 def timed(command: Sequence[str]) -> tuple[float, float]:

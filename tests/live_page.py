@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.commands import main; main()"]
 
 
 class Page:

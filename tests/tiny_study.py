@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from muster.common.config import validate
 from muster.emulator.results.report import style
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.studies import (
+from muster.studies import (
     Claim,
     Findings,
     Options,

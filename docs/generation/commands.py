@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from generation.markdown import table
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 
 
 def commands() -> list[str]:

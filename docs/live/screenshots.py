@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 HERE = Path(__file__).parent
 SCENARIO = HERE.parents[1] / "examples/rural.toml"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.commands import main; main()"]
 FROM_ROUND = 6
 
 

@@ -13,7 +13,7 @@ from muster.common.config import validate
 from muster.emulator import run
 from muster.emulator.launch.docker.services import project_of
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("images")]
 

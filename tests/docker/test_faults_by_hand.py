@@ -17,7 +17,7 @@ from muster.emulator.scenario.scenario import Scenario
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("images")]
 
-WATCH = [sys.executable, "-c", "from muster.emulator.cli.entry import main; main()", "watch"]
+WATCH = [sys.executable, "-c", "from muster.cli.entry import main; main()", "watch"]
 
 
 def endless() -> Scenario:

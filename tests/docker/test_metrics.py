@@ -22,7 +22,7 @@ from muster.emulator.launch.docker.monitoring import PROMETHEUS_IMAGE, PROMETHEU
 
 pytestmark = pytest.mark.timeout(400)
 
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.commands import main; main()"]
 IMAGE = "muster-test-prometheus"
 
 FLEET = """

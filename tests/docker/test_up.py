@@ -19,7 +19,7 @@ from muster.emulator.launch.docker.services import project_of
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("images")]
 
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.commands import main; main()"]
 
 FLEET = """
 name = "up"
@@ -255,8 +255,7 @@ def test_a_fleet_whose_supervisor_was_killed_says_so_and_goes_on_with_another(
     (supervisor,) = (
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")
-        if b"muster.emulator.runs.detached" in path.read_bytes()
-        and str(folder).encode() in path.read_bytes()
+        if b"muster.cli.detached" in path.read_bytes() and str(folder).encode() in path.read_bytes()
     )
     os.kill(supervisor, signal.SIGKILL)
     gateway = container(docker, folder, "gateway-dev")

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from tests.scripted_strategy import ScriptedStrategy
 
+from muster.chaos.peer import Peer, enroll_request, open_channel
 from muster.common.clock import Clock, WallClock
 from muster.common.credentials import Credentials, CredentialsSource, GivenCredentials
 from muster.common.events import Event
 from muster.common.masks import UnitAxis, UnitLayer
 from muster.common.tensors import schema_of
 from muster.common.testing import made_credentials
-from muster.emulator.chaos.peer import Peer, enroll_request, open_channel
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.coordination.coordinator import Coordinator

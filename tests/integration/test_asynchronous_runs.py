@@ -16,7 +16,7 @@ from muster.common.seeds import FloatArray
 from muster.emulator import run
 from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 
 class Folded(NamedTuple):

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from muster.cli.commands import main
 from muster.common.config import validate
 from muster.common.errors import ConfigError, LedgerError
-from muster.emulator.cli.commands import main
 from muster.emulator.run_audit import audit
 from muster.emulator.run_audit.auditing import describe
 from muster.emulator.run_audit.result import AuditResult, Difference
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 CONSTANT: dict[str, Any] = {
     "kind": "buffered", "k": 3, "concurrency": 7, "staleness_weight": "constant",

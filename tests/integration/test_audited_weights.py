@@ -10,7 +10,7 @@ import pytest
 from muster.common.config import validate
 from muster.emulator.run_audit import audit
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 LINEAR = {"name": "linear", "dimension": 5, "heterogeneity": 1.0}
 TRAINING = {"learning_rate": 0.05, "local_steps": 3, "batch_size": 8}

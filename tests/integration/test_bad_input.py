@@ -25,7 +25,7 @@ from muster.wire.bodies import checksum
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
-    from muster.emulator.chaos.peer import Peer
+    from muster.chaos.peer import Peer
 
 LARGE = INLINE_BYTES  # parameters: four times what travels inline
 

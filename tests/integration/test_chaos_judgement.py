@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from muster.chaos.playing import ChaosOutcome, judge
 from muster.common.config import validate
-from muster.emulator.chaos.playing import ChaosOutcome, judge
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 
 def scenario(**sections: Any) -> Scenario:

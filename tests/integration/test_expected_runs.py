@@ -6,7 +6,7 @@ from typing import Any
 from muster.common.config import validate
 from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 
 def judged(folder: Path, *expect: dict[str, Any], **more: Any) -> list[dict[str, Any]]:

@@ -7,9 +7,9 @@ import pytest
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.simulation.whole_run import simulate_run
-from muster.emulator.studies import Result, StudyRun
-from muster.emulator.studies.feduca.fleet import (
+from muster.simulation.whole_run import simulate_run
+from muster.studies import Result, StudyRun
+from muster.studies.feduca.fleet import (
     ALWAYS,
     BINDING,
     COIN,
@@ -25,7 +25,7 @@ from muster.emulator.studies.feduca.fleet import (
     clothes,
     scenario,
 )
-from muster.emulator.studies.feduca.measures import measures_of, participation
+from muster.studies.feduca.measures import measures_of, participation
 
 ROUNDS = 8
 

@@ -13,7 +13,7 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.run_audit import audit
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 FROZEN = ("1.weight", "3.bias")
 

@@ -16,7 +16,7 @@ from muster.wire import CHUNK_BYTES
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
-    from muster.emulator.chaos.peer import Peer
+    from muster.chaos.peer import Peer
 
     Upload = grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]
     Download = grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]

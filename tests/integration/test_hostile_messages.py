@@ -22,7 +22,7 @@ from muster.wire.bodies import checksum
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
-    from muster.emulator.chaos.peer import Peer
+    from muster.chaos.peer import Peer
 
 LARGE = 1 << 16
 """Parameters of a model that does not travel inline."""

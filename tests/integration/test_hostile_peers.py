@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from tests.integration.conftest import FLEET, OPERATOR
 
+from muster.chaos.hostile_peers import ATTACKS, HostileDevice
 from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Fingerprint, Identity, Outcome, Update
 from muster.common.lines import LinkModel
 from muster.common.testing import made_credentials
-from muster.emulator.chaos.hostile_peers import ATTACKS, HostileDevice
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum
 

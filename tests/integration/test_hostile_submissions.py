@@ -12,11 +12,11 @@ import grpc
 import pytest
 from tests.integration.conftest import FLEET
 
+from muster.chaos.hostile_peers import HostileDevice, compression_bombs
 from muster.client.transport_errors import error_of
 from muster.common.clock import WallClock
 from muster.common.errors import Interrupted
 from muster.common.testing import ManualClock
-from muster.emulator.chaos.hostile_peers import HostileDevice, compression_bombs
 from muster.server.rpc.limits import FAULT_S, FAULTS
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import UPLOAD_BYTES
@@ -25,7 +25,7 @@ from muster.wire.bodies import checksum
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
-    from muster.emulator.chaos.peer import Peer
+    from muster.chaos.peer import Peer
 
 CHUNKS = 4
 LARGE = CHUNKS * UPLOAD_BYTES // 4

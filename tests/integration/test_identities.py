@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 import pytest
 
+from muster.chaos.peer import FINGERPRINT
 from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.credentials import (
@@ -26,7 +27,6 @@ from muster.common.credentials import (
 )
 from muster.common.exchange import Answer, Decision, Fingerprint, Identity, Outcome, Update
 from muster.common.lines import LinkModel
-from muster.emulator.chaos.peer import FINGERPRINT
 from muster.emulator.credentials.authority import Authority
 from muster.emulator.credentials.issuing import Certifier, drawn_credentials
 from muster.v1 import fleet_pb2 as pb

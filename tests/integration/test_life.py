@@ -17,7 +17,7 @@ from muster.v1 import fleet_pb2 as pb
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
-    from muster.emulator.chaos.peer import Peer
+    from muster.chaos.peer import Peer
 
 STATE = pb.DeviceState(
     battery=0.25, charging=False, idle=True, network="cellular", unmetered=False, hour=13.5

@@ -20,8 +20,8 @@ from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.programs import programs_of
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.programs import programs_of
+from muster.simulation.whole_run import simulate_run
 from muster.tasks.classification import Digits
 from muster.tasks.models import Mlp, initial_vector, layout_of
 from muster.tasks.task import Examples, OpenTask

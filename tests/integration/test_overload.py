@@ -11,6 +11,7 @@ import grpc
 import pytest
 from tests.integration.conftest import FLEET
 
+from muster.chaos.hostile_connections import HostileConnections
 from muster.client.link import ServerLink
 from muster.client.transport_errors import error_of
 from muster.common.clock import WallClock
@@ -18,7 +19,6 @@ from muster.common.errors import Overloaded
 from muster.common.exchange import Call, Fingerprint, Identity, Key
 from muster.common.lines import LinkModel
 from muster.common.testing import ManualClock
-from muster.emulator.chaos.hostile_connections import HostileConnections
 from muster.server.rpc.limits import CALLS, ENROLLMENT_S, ENROLLMENTS, FAULTS
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import RETRY_AFTER, TOKEN

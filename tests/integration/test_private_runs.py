@@ -13,7 +13,7 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.report.page import write_report
 from muster.emulator.results.summary import describe, summarise
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 CLIP, NOISE = 0.2, 0.7
 

@@ -13,7 +13,7 @@ from muster.common.config import validate
 from muster.emulator.results.account import Account
 from muster.emulator.run_audit import audit
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 ROUNDS = 12
 

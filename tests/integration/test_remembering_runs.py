@@ -19,7 +19,7 @@ from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
 from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 DEVICES = 7
 MODES: dict[str, dict[str, Any]] = {

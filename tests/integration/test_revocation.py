@@ -11,9 +11,9 @@ import grpc
 import pytest
 from tests.integration.conftest import OPERATOR, OPERATOR_METADATA
 
+from muster.chaos.peer import FINGERPRINT
 from muster.common.credentials import Credentials
 from muster.common.testing import made_credentials
-from muster.emulator.chaos.peer import FINGERPRINT
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN

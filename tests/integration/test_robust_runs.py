@@ -9,7 +9,7 @@ import pytest
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.reading import read_scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 ATTACK = Path(__file__).parents[2] / "examples/attack/attack.toml"
 HONEST = "faults=[]"

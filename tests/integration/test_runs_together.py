@@ -12,8 +12,8 @@ from tests.integration.retraining import last_model
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.faults import KillAt
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.faults import KillAt
+from muster.simulation.whole_run import simulate_run
 
 TASKS: dict[str, dict[str, Any]] = {
     "linear": {"name": "linear", "dimension": 5, "heterogeneity": 1.0, "examples_per_client": 12},

@@ -13,7 +13,7 @@ from muster.v1 import fleet_pb2 as pb
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
-    from muster.emulator.chaos.peer import Peer
+    from muster.chaos.peer import Peer
 
 LARGE = 1 << 16
 """Parameters of a model that does not travel inline."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import MakeWorld, World
 
+    from muster.chaos.peer import Peer
     from muster.common.tensors import Vector
-    from muster.emulator.chaos.peer import Peer
 
 FLOWER = {"kind": "flower"}
 BOTH = {0: b"for a", 1: b"for b"}

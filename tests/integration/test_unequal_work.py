@@ -14,7 +14,7 @@ from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 from muster.tasks.models import initial_vector
 
 STEPS = {"quick": 20, "slow": 2}

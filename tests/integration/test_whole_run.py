@@ -8,10 +8,10 @@ import pytest
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import run
-from muster.emulator.results.account import Account
-from muster.emulator.results.summary import read_summary
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 from muster.server.coordination import round_commit
 
 VALUES: dict[str, Any] = {

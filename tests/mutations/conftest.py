@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.emulator.simulation.whole_run import simulate_run
-from muster.emulator.studies import Claim, Options, Result, Results, StudyRun
-from muster.emulator.studies.plan import find_study
+from muster.simulation.whole_run import simulate_run
+from muster.studies import Claim, Options, Result, Results, StudyRun
+from muster.studies.plan import find_study
 
 SEED = 301
 """The first seed of all mutation tests."""

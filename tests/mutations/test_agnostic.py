@@ -7,12 +7,12 @@ from tests.mutations.conftest import Judge
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet import oracle
 from muster.emulator.fleet.closed_forms import effective_weights
-from muster.emulator.studies import Claim, StudyRun
-from muster.emulator.studies.agnostic.fleet import DECAY, QUADRATICS_DECAY, WEIGHTED
-from muster.emulator.studies.agnostic.known import shares
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Contribution
+from muster.studies import Claim, StudyRun
+from muster.studies.agnostic.fleet import DECAY, QUADRATICS_DECAY, WEIGHTED
+from muster.studies.agnostic.known import shares
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -8,11 +8,11 @@ import pytest
 from muster.common.lines import SharedLine, granted
 from muster.emulator.fleet.population import population
 from muster.emulator.gateway import slots
-from muster.emulator.studies import Claim, StudyRun
-from muster.emulator.studies.correlated import fleet
 from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.importance import Importance
+from muster.studies import Claim, StudyRun
+from muster.studies.correlated import fleet
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

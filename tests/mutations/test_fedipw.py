@@ -11,11 +11,11 @@ import pytest
 from tests.mutations.conftest import Judge
 
 from muster.common.seeds import FloatArray
-from muster.emulator.studies import Claim, StudyRun
 from muster.server.aggregators.contract import State
 from muster.server.aggregators.estimation import EnrollmentModel, Estimated, ParticipationModel
 from muster.server.aggregators.facts import Cohort
 from muster.server.knowledge.participation import ParticipationHistory, Rows, Seen
+from muster.studies import Claim, StudyRun
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

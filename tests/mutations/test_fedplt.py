@@ -4,9 +4,9 @@ import pytest
 from tests.mutations.conftest import Judge
 
 from muster.common.masks.coordinates import Coordinates
-from muster.emulator.studies import Claim, StudyRun
-from muster.emulator.studies.fedplt.fleet import NO_MASK, STATIC
 from muster.server.aggregators.fedplt import FedPlt
+from muster.studies import Claim, StudyRun
+from muster.studies.fedplt.fleet import NO_MASK, STATIC
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

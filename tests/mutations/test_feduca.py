@@ -7,11 +7,11 @@ from tests.mutations.conftest import Judge
 from muster.client.rational import ModelJudge
 from muster.common.exchange import Call, Valuation
 from muster.common.seeds import FloatArray
-from muster.emulator.studies import Claim, StudyRun
-from muster.emulator.studies.feduca.claims import AS_PRINTED, DELTA, INFLATION
-from muster.emulator.studies.feduca.fleet import FEDAVG, FEDUCA, PRINTED
 from muster.server.aggregators import feduca
 from muster.server.knowledge.utilities import Strategies, Utilities
+from muster.studies import Claim, StudyRun
+from muster.studies.feduca.claims import AS_PRINTED, DELTA, INFLATION
+from muster.studies.feduca.fleet import FEDAVG, FEDUCA, PRINTED
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -6,13 +6,13 @@ import pytest
 
 from muster.common.lines import LinkModel, SharedLine
 from muster.common.seeds import FloatArray, IntArray
-from muster.emulator.studies import Claim, StudyRun
-from muster.emulator.studies.selection_by_network.fleet import FEDIPW, HALF, WITH_LINK
-from muster.emulator.studies.selection_by_network.measures import FREE
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.facts import Cohort
 from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.round import Round
+from muster.studies import Claim, StudyRun
+from muster.studies.selection_by_network.fleet import FEDIPW, HALF, WITH_LINK
+from muster.studies.selection_by_network.measures import FREE
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from muster.emulator.studies import Claim, StudyRun
-from muster.emulator.studies.staleness.claims import EXPONENTS, LIMIT, LIMITED, change_of
-from muster.emulator.studies.staleness.fleet import BUFFERED, OPPORTUNISTIC, OVER_SELECTED
-from muster.emulator.studies.staleness.measures import APART_PART, CHANGED
 from muster.server.rounds.modes.carrying import Carrying
 from muster.server.rounds.modes.contract import Completion
 from muster.server.rounds.modes.staleness_weights import Polynomial
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.round import Round
+from muster.studies import Claim, StudyRun
+from muster.studies.staleness.claims import EXPONENTS, LIMIT, LIMITED, change_of
+from muster.studies.staleness.fleet import BUFFERED, OPPORTUNISTIC, OVER_SELECTED
+from muster.studies.staleness.measures import APART_PART, CHANGED
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

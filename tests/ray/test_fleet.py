@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from muster.chaos.run_processes import processes_with, run_processes
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
-from muster.emulator.chaos.run_processes import processes_with, run_processes
 from muster.emulator.runs.doctor import describe
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.commands import main; main()"]
 
 SIX = {"name": "dev", "count": 6}
 PHONES = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from muster.emulator.simulation.search import Simulator, simulator
+from muster.simulation.search import Simulator, simulator
 
 
 @pytest.fixture(scope="session")

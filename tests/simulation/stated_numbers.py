@@ -20,8 +20,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from muster.common.bounds import FORESEEN_STEPS
-from muster.emulator.simulation.history import History
-from muster.emulator.simulation.programs import Programs
+from muster.simulation.history import History
+from muster.simulation.programs import Programs
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES, messages
 from muster.wire.in_memory.frames import FrameKind

@@ -13,11 +13,11 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.fleet import LARGE
-from muster.emulator.simulation.history import History
-from muster.emulator.simulation.invariants import model_hash
-from muster.emulator.simulation.programs import Programs, programs_of
 from muster.server.account.ledger import Ledger
+from muster.simulation.fleet import LARGE
+from muster.simulation.history import History
+from muster.simulation.invariants import model_hash
+from muster.simulation.programs import Programs, programs_of
 
 LIFE: dict[str, Any] = {
     "device": {"profile": "phone"},

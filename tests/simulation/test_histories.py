@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from muster.emulator.simulation.asynchronous_fleets import FLEETS
-from muster.emulator.simulation.faults import (
+from muster.simulation.asynchronous_fleets import FLEETS
+from muster.simulation.faults import (
     Break,
     DiskFull,
     GatewayDown,
@@ -17,8 +17,8 @@ from muster.emulator.simulation.faults import (
     Rogue,
     Written,
 )
-from muster.emulator.simulation.fleet import scenarios
-from muster.emulator.simulation.search import HistoryPlan, Simulator
+from muster.simulation.fleet import scenarios
+from muster.simulation.search import HistoryPlan, Simulator
 
 HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "1200"))
 """Random histories that are played; other seeds than those of `make simulate`."""
@@ -26,7 +26,7 @@ HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "1200"))
 
 @pytest.mark.timeout(1500)
 def test_random_histories_violate_nothing() -> None:
-    command = [sys.executable, "-m", "muster.emulator.simulation"]
+    command = [sys.executable, "-m", "muster.simulation"]
     played = subprocess.run(
         [*command, "--number", str(HISTORIES), "--first", "1000000000"],
         capture_output=True,

@@ -18,8 +18,6 @@ from muster.client.transport_errors import error_of
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import Term
 from muster.common.exchange import Call, Commit
-from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
-from muster.emulator.simulation.search import HistoryPlan, Simulator
 from muster.server.account.rows import MemoryRow
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.coordination.closed_round import ClosedRound
@@ -32,6 +30,8 @@ from muster.server.rounds.round import Round
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
+from muster.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
+from muster.simulation.search import HistoryPlan, Simulator
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunks

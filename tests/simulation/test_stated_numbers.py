@@ -19,8 +19,8 @@ from tests.simulation.stated_numbers import Course, Liar, Place, course, places,
 
 from muster.common.config import validate
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.fleet import LARGE
-from muster.emulator.simulation.programs import programs_of
+from muster.simulation.fleet import LARGE
+from muster.simulation.programs import programs_of
 
 CLOCKS = "rounds", "modelled", "wall", "scaled"
 

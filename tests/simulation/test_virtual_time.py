@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.simulation.virtual_time import (
+from muster.simulation.virtual_time import (
     EPOCH_S,
     SimulatedProcess,
     Stuck,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from muster.emulator.results.account import Account
-from muster.emulator.studies import Claim, Findings, Result, StudyRun
+from muster.studies import Claim, Findings, Result, StudyRun
 
 
 class MadeResult(Result):

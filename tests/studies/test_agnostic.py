@@ -14,8 +14,8 @@ from muster.emulator.fleet.closed_forms import skew
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.oracle import shares_of
 from muster.emulator.fleet.population import population
-from muster.emulator.studies import Claim, Findings, Options, Results, StudyRun
-from muster.emulator.studies.agnostic.fleet import (
+from muster.studies import Claim, Findings, Options, Results, StudyRun
+from muster.studies.agnostic.fleet import (
     AGNOSTIC,
     DECAY,
     DEVICES,
@@ -34,7 +34,7 @@ from muster.emulator.studies.agnostic.fleet import (
     scenario,
     sharp,
 )
-from muster.emulator.studies.agnostic.known import (
+from muster.studies.agnostic.known import (
     EQUAL,
     Known,
     inclusion_of_random_size,
@@ -45,8 +45,8 @@ from muster.emulator.studies.agnostic.known import (
     shares_of_random_size,
     twice_counted,
 )
-from muster.emulator.studies.agnostic.measures import objective
-from muster.emulator.studies.agnostic.study import AgnosticStudy
+from muster.studies.agnostic.measures import objective
+from muster.studies.agnostic.study import AgnosticStudy
 
 STUDY = AgnosticStudy(kind="agnostic")
 QUICK = Options(quick=True, seeds=1)

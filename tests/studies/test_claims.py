@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from muster.emulator.studies import (
+from muster.studies import (
     BySeed,
     Claim,
     at_most,

@@ -15,8 +15,8 @@ from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.oracle import shares_of
 from muster.emulator.fleet.population import population
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.studies import Claim, Options, Results, StudyRun
-from muster.emulator.studies.correlated.fleet import (
+from muster.studies import Claim, Options, Results, StudyRun
+from muster.studies.correlated.fleet import (
     DEVICE_PROBABILITY,
     EVENTS,
     FAIR,
@@ -31,13 +31,13 @@ from muster.emulator.studies.correlated.fleet import (
     exact,
     surrogate,
 )
-from muster.emulator.studies.correlated.measures import (
+from muster.studies.correlated.measures import (
     last_fifth,
     mean_loss,
     mean_square_gradient,
 )
-from muster.emulator.studies.correlated.study import CorrelatedStudy
-from muster.emulator.studies.correlated.theorem_claims import SHORT
+from muster.studies.correlated.study import CorrelatedStudy
+from muster.studies.correlated.theorem_claims import SHORT
 from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = CorrelatedStudy(kind="correlated")

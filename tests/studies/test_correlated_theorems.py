@@ -9,9 +9,9 @@ import pytest
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.studies.correlated import fleet
-from muster.emulator.studies.correlated.fleet import DEVICE_PROBABILITY, EVENTS, FAIR, SIZES
-from muster.emulator.studies.correlated.theorems import expected, printed, steps
+from muster.studies.correlated import fleet
+from muster.studies.correlated.fleet import DEVICE_PROBABILITY, EVENTS, FAIR, SIZES
+from muster.studies.correlated.theorems import expected, printed, steps
 from muster.tasks.synthetic import OpenSynthetic
 
 Array = npt.NDArray[np.float64]

@@ -9,8 +9,8 @@ from tests.studies.made import MadeResult, statements
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.studies.claims import Claim
-from muster.emulator.studies.fedipw.fleet import (
+from muster.studies.claims import Claim
+from muster.studies.fedipw.fleet import (
     BY_MEANS,
     EFFECTS,
     LARGE,
@@ -22,13 +22,13 @@ from muster.emulator.studies.fedipw.fleet import (
     intercept,
     scenario,
 )
-from muster.emulator.studies.fedipw.study import FedIpwStudy
-from muster.emulator.studies.fedipw.target import PopulationLoss
-from muster.emulator.studies.fedipw.two_groups import GAMMA, RIDGE, WRONG, promised, two_devices
-from muster.emulator.studies.fedipw.weights import inclusion, weight_error
-from muster.emulator.studies.results import Results
-from muster.emulator.studies.study import Options
-from muster.emulator.studies.study_run import StudyRun
+from muster.studies.fedipw.study import FedIpwStudy
+from muster.studies.fedipw.target import PopulationLoss
+from muster.studies.fedipw.two_groups import GAMMA, RIDGE, WRONG, promised, two_devices
+from muster.studies.fedipw.weights import inclusion, weight_error
+from muster.studies.results import Results
+from muster.studies.study import Options
+from muster.studies.study_run import StudyRun
 
 STUDY = FedIpwStudy(kind="fedipw")
 QUICK = Options(quick=True, seeds=2)

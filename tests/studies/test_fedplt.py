@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 from tests.studies.made import MadeResult, statements
 
-from muster.emulator.studies import Claim, Options, Results, StudyRun
-from muster.emulator.studies.fedplt.fleet import (
+from muster.studies import Claim, Options, Results, StudyRun
+from muster.studies.fedplt.fleet import (
     DISAGREEING,
     LIMIT_MASKS,
     MANY,
@@ -19,8 +19,8 @@ from muster.emulator.studies.fedplt.fleet import (
     STATIC,
     Masks,
 )
-from muster.emulator.studies.fedplt.known import limits, masks_of
-from muster.emulator.studies.fedplt.study import FedPltStudy
+from muster.studies.fedplt.known import limits, masks_of
+from muster.studies.fedplt.study import FedPltStudy
 
 STUDY = FedPltStudy(kind="fedplt")
 QUICK = Options(quick=True, seeds=2)

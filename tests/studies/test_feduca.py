@@ -10,15 +10,15 @@ import pytest
 from matplotlib.figure import Figure
 from tests.studies.made import MadeResult, statements
 
-from muster.emulator.studies import Claim, Options, Results, StudyRun
-from muster.emulator.studies.feduca import measures
-from muster.emulator.studies.feduca.claims import (
+from muster.studies import Claim, Options, Results, StudyRun
+from muster.studies.feduca import measures
+from muster.studies.feduca.claims import (
     DELTA,
     INFLATION,
     SAME_TEST,
     STRATEGIES_PART,
 )
-from muster.emulator.studies.feduca.fleet import (
+from muster.studies.feduca.fleet import (
     AAGGFF,
     ALWAYS,
     COIN,
@@ -33,7 +33,7 @@ from muster.emulator.studies.feduca.fleet import (
     WARM_ROUNDS,
     WARM_START,
 )
-from muster.emulator.studies.feduca.study import FedUcaStudy
+from muster.studies.feduca.study import FedUcaStudy
 
 STUDY = FedUcaStudy(kind="feduca")
 QUICK = Options(quick=True, seeds=2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.emulator.studies.rates import Rates
+from muster.studies.rates import Rates
 
 EARLIER = Rates(1001, 1041, 2, 40, {"a": 40, "b": 37})
 

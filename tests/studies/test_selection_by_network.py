@@ -10,10 +10,10 @@ from tests.studies.made import MadeResult, statements
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.studies import Claim, Options, Results, StudyRun
-from muster.emulator.studies.selection_by_network.claims import SHARE, predicted_gap
-from muster.emulator.studies.selection_by_network.figure import AS_IT_IS
-from muster.emulator.studies.selection_by_network.fleet import (
+from muster.studies import Claim, Options, Results, StudyRun
+from muster.studies.selection_by_network.claims import SHARE, predicted_gap
+from muster.studies.selection_by_network.figure import AS_IT_IS
+from muster.studies.selection_by_network.fleet import (
     CHANGES,
     DEADLINE_S,
     FEDIPW,
@@ -29,14 +29,14 @@ from muster.emulator.studies.selection_by_network.fleet import (
     Setting,
     scenario,
 )
-from muster.emulator.studies.selection_by_network.measures import (
+from muster.studies.selection_by_network.measures import (
     CHANGED,
     DEADLINE,
     FREE,
     crowd,
     measures,
 )
-from muster.emulator.studies.selection_by_network.study import SelectionByNetworkStudy
+from muster.studies.selection_by_network.study import SelectionByNetworkStudy
 from muster.tasks.synthetic import OpenSynthetic, Synthetic
 
 STUDY = SelectionByNetworkStudy(kind="selection-by-network")

@@ -10,9 +10,9 @@ from tests.studies.made import MadeResult, statements
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.studies import Claim, Options, Results, StudyRun
-from muster.emulator.studies.staleness.claims import LIMITED
-from muster.emulator.studies.staleness.fleet import (
+from muster.studies import Claim, Options, Results, StudyRun
+from muster.studies.staleness.claims import LIMITED
+from muster.studies.staleness.fleet import (
     BUFFERED,
     FAST,
     FEDASYNC,
@@ -33,14 +33,14 @@ from muster.emulator.studies.staleness.fleet import (
     predicted_gap,
     scenario,
 )
-from muster.emulator.studies.staleness.measures import (
+from muster.studies.staleness.measures import (
     ALIKE,
     APART_PART,
     PICTURES,
     course_of,
     measures,
 )
-from muster.emulator.studies.staleness.study import StalenessStudy
+from muster.studies.staleness.study import StalenessStudy
 from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = StalenessStudy(kind="staleness")

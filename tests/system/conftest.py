@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from muster.chaos.run_processes import processes_with
 from muster.common.config import validate
-from muster.emulator.chaos.run_processes import processes_with
 from muster.emulator.scenario.scenario import Scenario
 
 MakeScenario = Callable[..., Scenario]

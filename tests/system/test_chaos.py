@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.emulator.chaos.run_processes import RunProcess, kill_process, run_processes
+from muster.chaos.run_processes import RunProcess, kill_process, run_processes
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -15,7 +15,7 @@ SEEDS = 4
 
 @pytest.mark.timeout(1200)
 def test_random_faults_and_kills_violate_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "muster.emulator.chaos", "--lockstep"]
+    command = [sys.executable, "-m", "muster.chaos", "--lockstep"]
     played = subprocess.run(
         [*command, "--number", str(SEEDS), "--first", "1000000", "--folder", str(tmp_path)],
         capture_output=True,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from muster.chaos.run_processes import run_processes
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT, child_command
 from muster.emulator import Run, run
-from muster.emulator.chaos.run_processes import run_processes
 from muster.emulator.launch.choice import BackendKind
 from muster.emulator.launch.ray.fleet import RayFleet
 from muster.emulator.launch.ray.node_link import NodeLost

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 
 DIGITS = Path(__file__).parents[2] / "examples/digits.toml"
 

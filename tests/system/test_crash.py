@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from muster.chaos.run_processes import RunProcess, kill_process, run_processes
 from muster.client.memory import Memory
 from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.emulator import Run, run
-from muster.emulator.chaos.run_processes import RunProcess, kill_process, run_processes
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:

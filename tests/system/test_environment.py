@@ -59,7 +59,7 @@ def test_a_run_is_the_same_in_a_hostile_environment(tmp_path: Path, tls: str) ->
     (folder / "scenario.toml").write_text(SCENARIO)
     models = []
     for name, variables in {"plain": {}, "hostile": HOSTILE}.items():
-        command = "from muster.emulator.cli.entry import main; main()"
+        command = "from muster.cli.entry import main; main()"
         arguments = ["run", "scenario.toml", "--out", name, "--set", f"launch.tls={tls}"]
         ended = subprocess.run(
             [sys.executable, "-c", command, *arguments],

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from muster.chaos.run_processes import processes_with
 from muster.emulator import Run, heal, run
-from muster.emulator.chaos.run_processes import processes_with
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario
@@ -242,7 +242,7 @@ def test_nothing_stays_paused_after_the_supervisor_was_killed(
     )
     path, out = tmp_path / "scenario.toml", tmp_path / "run"
     path.write_text(planned.to_toml())
-    entry = "from muster.emulator.cli.entry import main; main()"
+    entry = "from muster.cli.entry import main; main()"
     command = [sys.executable, "-c", entry, "run", str(path)]
     running = subprocess.Popen(
         [*command, "--out", str(out), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT

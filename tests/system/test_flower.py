@@ -10,11 +10,11 @@ import pytest
 from pandas.testing import assert_frame_equal
 from safetensors.numpy import load_file
 
+from muster.chaos.run_processes import kill_process, run_processes
 from muster.client.memory import Memory
 from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.emulator import Run, resume, run
-from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.scenario.reading import read_scenario
 
 pytest.importorskip("flwr", reason="needs Flower, the extra flower")

@@ -22,7 +22,7 @@ import pytest
 from muster.common.errors import RunFailed
 from muster.emulator import audit, resume, run
 from muster.emulator.results.summary import read_summary
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -274,7 +274,7 @@ def test_a_run_whose_output_nobody_takes_goes_on_to_its_end(
 ) -> None:
     (tmp_path / "plain.toml").write_text(scenario().to_toml())
     folder = tmp_path / "run"
-    program = "from muster.emulator.cli.entry import main; main()"
+    program = "from muster.cli.entry import main; main()"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", program, "run", tmp_path / "plain.toml", "--out", folder],

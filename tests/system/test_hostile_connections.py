@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from muster.chaos.hostile_connections import BEGINNINGS, HostileConnections
 from muster.emulator import Run, run
-from muster.emulator.chaos.hostile_connections import BEGINNINGS, HostileConnections
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

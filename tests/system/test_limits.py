@@ -18,7 +18,7 @@ from muster.common.clock import WallClock
 from muster.emulator import audit, run
 from muster.emulator.launch.local_program import LocalProgram
 from muster.emulator.launch.pausing import Pauses
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -73,7 +73,7 @@ class Running:
 
 
 def muster(*arguments: object) -> subprocess.CompletedProcess[str]:
-    start = "from muster.emulator.cli.entry import main; main()"
+    start = "from muster.cli.entry import main; main()"
     words = [sys.executable, "-c", start, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
@@ -130,7 +130,7 @@ def test_a_signal_ends_a_run_whose_server_is_held(scenario: MakeScenario, tmp_pa
     planned = scenario(clock={"kind": "wall"}, server={"rounds": 100_000, "deadline_s": 60.0})
     (tmp_path / "scenario.toml").write_text(planned.to_toml())
     folder, limit = tmp_path / "run", time.monotonic() + 60
-    start = "from muster.emulator.cli.entry import main; main()"
+    start = "from muster.cli.entry import main; main()"
     arguments = "run", str(tmp_path / "scenario.toml"), "--out", str(folder)
     words = [sys.executable, "-c", start, *arguments]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:

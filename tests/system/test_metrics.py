@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from muster.chaos.run_processes import kill_process, run_processes
 from muster.emulator import run
-from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.runs.control import stop
 
 if TYPE_CHECKING:

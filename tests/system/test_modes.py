@@ -12,7 +12,7 @@ from tests.system.test_crash import KILLS, SOON_S, Killer
 from muster.emulator import run
 from muster.emulator.experiments.planning import plan
 from muster.emulator.results.summary import read_summary
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

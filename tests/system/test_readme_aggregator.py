@@ -70,7 +70,7 @@ def test_an_aggregator_beside_the_scenario_is_found_from_anywhere_and_by_a_resum
     monkeypatch.chdir(tmp_path)
 
     def muster(*arguments: str) -> subprocess.CompletedProcess[str]:
-        program = "from muster.emulator.cli.commands import main; main()"
+        program = "from muster.cli.commands import main; main()"
         command = [sys.executable, "-c", program, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/tutorial-resilience.md").read_text(encoding="utf-8")
 EXAMPLES = ROOT / "examples/resilience"
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.commands import main; main()"]
 
 SHOWN = re.findall(
     r"^```sh\nmuster ([^\n]*); echo \$\?\n```\n\n```text\n(.*?)^```$", PAGE, re.M | re.S

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from muster.chaos.run_processes import kill_process, run_processes
 from muster.emulator import run
-from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.runs.control import stop
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.cli.commands import main; main()"]
 GROUPS = [{"name": "dev", "count": 4}, {"name": "pack", "count": 2, "devices_per_process": 2}]
 LEFT = {"dev-0000", "dev-0002", "dev-0003"}
 

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file
 
+from muster.cli.commands import main
 from muster.client.config import Training
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
-from muster.emulator.cli.commands import main
 from muster.emulator.fleet.population import names_of
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario

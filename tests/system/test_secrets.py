@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from muster.chaos.run_processes import kill_process, run_processes
 from muster.common.credentials import SECRETS, Credentials, read_credentials
 from muster.emulator import Run, run
-from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.runs.control import server_status
 
 if TYPE_CHECKING:

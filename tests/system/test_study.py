@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 from muster.emulator.results.summary import read_summary
 from muster.emulator.runs.running import run
 
@@ -122,7 +122,7 @@ def jobs() -> int:
 
 @contextmanager
 def started(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    code = "from muster.emulator.cli.commands import main; main()"
+    code = "from muster.cli.commands import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": str(TESTS)},

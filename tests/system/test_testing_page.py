@@ -14,7 +14,7 @@ from muster.testing import LAWS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
 PROGRAMS = {
-    "muster": [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"],
+    "muster": [sys.executable, "-c", "from muster.cli.commands import main; main()"],
     "pytest": [sys.executable, "-m", "pytest", "-o", "asyncio_default_fixture_loop_scope=function"],
 }
 

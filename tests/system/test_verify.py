@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch.processes import Processes
 from muster.emulator.links.verification import verify
@@ -55,7 +55,7 @@ def nothing_made(scenario: Path) -> bool:
 
 
 def muster(*arguments: object) -> list[str]:
-    program = "from muster.emulator.cli.commands import main; main()"
+    program = "from muster.cli.commands import main; main()"
     return [sys.executable, "-c", program, *map(str, arguments)]
 
 

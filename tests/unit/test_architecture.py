@@ -45,7 +45,7 @@ def test_what_a_device_imports_before_torch_does_not_import_it() -> None:
 def test_the_help_of_the_command_line_imports_two_packages() -> None:
     """orjson takes a millisecond, and click is the command line; so the help takes 0.1 s."""
     program = (
-        "import sys; from muster.emulator.cli.commands import main; "
+        "import sys; from muster.cli.commands import main; "
         "main(['--help'], standalone_mode=False); "
         "tops = {name.partition('.')[0] for name in sys.modules}; "
         "files = {top for top in tops if 'site-packages' in str(getattr(sys.modules.get(top), "

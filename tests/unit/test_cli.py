@@ -15,8 +15,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.cli.commands import main
 from muster.common.installation import install_command
-from muster.emulator.cli.commands import main
 from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.launch import COMPOSE
 from muster.emulator.links import verification

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs/commands.md"
-PROGRAM = "import sys; sys.argv[0] = 'muster'; from muster.emulator.cli.entry import main; main()"
+PROGRAM = "import sys; sys.argv[0] = 'muster'; from muster.cli.entry import main; main()"
 
 
 def asked(instruction: str, **variables: str) -> str:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from muster.cli.commands import main
 from muster.common.credentials import (
     Callers,
     Credentials,
@@ -23,7 +24,6 @@ from muster.common.credentials import (
 )
 from muster.common.errors import ConfigError, Unauthenticated
 from muster.common.testing import ManualClock, made_credentials
-from muster.emulator.cli.commands import main
 from muster.emulator.credentials.authority import Authority
 from muster.emulator.credentials.issuing import Certifier, Issuer
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.cli.commands import main
+from muster.cli.listing import named_lists
 from muster.client.device import PROFILES
-from muster.emulator.cli.commands import main
-from muster.emulator.cli.listing import named_lists
 from muster.emulator.links.settings import PRESETS
 from muster.emulator.scenario.plug_ins import PLUG_INS
-from muster.emulator.studies.registry import STUDIES
+from muster.studies.registry import STUDIES
 
 
 def listed(*arguments: str) -> Result:

@@ -16,7 +16,7 @@ PROGRAMS = [
     "muster.server",
     "muster.server.evaluation.process",
     "muster.emulator.gateway",
-    "muster.emulator.studies",
+    "muster.studies",
 ]
 
 DEADLINE_S = 60.0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 from muster.emulator.project.examples import EXAMPLES, examples
 from muster.emulator.scenario.reading import read_scenario
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 from muster.emulator.project.examples import examples
 from muster.emulator.scenario.reading import read_scenario
 from muster.server.aggregators import BUILT_IN

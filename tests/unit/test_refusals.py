@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.cli.commands import main
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
-from muster.emulator.cli.commands import main
 from muster.emulator.runs.run_folder import new_run_folder
 from muster.emulator.scenario.reading import DATA_VARIABLE
 
@@ -240,7 +240,7 @@ def test_a_path_that_is_none_is_refused(muster: Muster, setting: str) -> None:
 
 # --- where output goes ---------------------------------------------------------------------------
 
-PROGRAM = [sys.executable, "-c", "from muster.emulator.cli.entry import main; main()"]
+PROGRAM = [sys.executable, "-c", "from muster.cli.entry import main; main()"]
 
 
 def to_full(
@@ -310,4 +310,4 @@ def test_an_ignored_interrupt_stays_ignored_while_the_command_line_is_imported(
 
 def test_the_installed_command_is_this_program() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert project["project"]["scripts"] == {"muster": "muster.emulator.cli.entry:main"}
+    assert project["project"]["scripts"] == {"muster": "muster.cli.entry:main"}

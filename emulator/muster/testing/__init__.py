@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.emulator.simulation.faults import KillAt
+    from muster.simulation.faults import KillAt
     from muster.testing.assertions import (
         assert_expected,
         assert_never_counted_twice,
@@ -49,7 +49,7 @@ __all__ = [
 
 _WHERE = {
     "LAWS": "muster.testing.laws",
-    "KillAt": "muster.emulator.simulation.faults",
+    "KillAt": "muster.simulation.faults",
     "RealFleet": "muster.testing.fleets",
     "ReferenceRound": "muster.testing.references",
     "RuleLaws": "muster.testing.laws",

@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from muster.chaos.run_processes import kill_process, run_processes
 from muster.common.config import validate
 from muster.common.errors import RunFailed
 from muster.common.own_code import use
-from muster.emulator.chaos.run_processes import kill_process, run_processes
 from muster.emulator.results.account import Account
 from muster.emulator.runs import running
 from muster.emulator.runs.running import Run
 from muster.emulator.scenario.own_code import settle_modules
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.faults import KillAt
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.faults import KillAt
+from muster.simulation.whole_run import simulate_run
 
 _POLL_S = 0.01
 """Seconds between two reads of the journal of a real run, for kills."""

@@ -14,8 +14,8 @@ from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target
 from tests.integration.conftest import FLEET, World, make_world
 
+from muster.chaos.peer import FINGERPRINT
 from muster.common.clock import WallClock
-from muster.emulator.chaos.peer import FINGERPRINT
 from muster.server.rpc.limits import CallLimits
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc

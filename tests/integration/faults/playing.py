@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from muster.common.config import validate
 from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 CLIENTS = ("dev-0000", "dev-0001", "dev-0002", "dev-0003")
 EVENTS = [f"fault_{state}" for state in ("planned", "applied", "observed", "healed", "verified")]

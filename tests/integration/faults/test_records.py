@@ -21,7 +21,7 @@ from muster.emulator.faults.recording import record_afterwards
 from muster.emulator.fleet.population import population
 from muster.emulator.launch.docker.compose_command import require_supported
 from muster.emulator.results.account import Account
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 
 def test_the_plan_foresees_what_a_run_with_faults_does(play: Play) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.integration.flower.conftest import CLIENT, EVALUATE, MAIN, PROJECT, SERVER, TRAIN, filled
 
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 from muster.emulator.results.account import Account
 
 if TYPE_CHECKING:

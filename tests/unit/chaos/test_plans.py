@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.chaos.fault_draws import LEFT_OUT, SETTINGS
-from muster.emulator.chaos.plans import ChaosPlan, draw_plan
+from muster.chaos.fault_draws import LEFT_OUT, SETTINGS
+from muster.chaos.plans import ChaosPlan, draw_plan
 from muster.emulator.faults.registry import BUILT_IN
 
 SEEDS = range(60)
@@ -18,7 +18,7 @@ def plans() -> list[ChaosPlan]:
 
 
 def test_every_kind_of_fault_is_drawn_or_left_out_for_a_reason() -> None:
-    """If this fails, you have added a kind: enter it in `muster.emulator.chaos.fault_draws`."""
+    """If this fails, you have added a kind: enter it in `muster.chaos.fault_draws`."""
     assert SETTINGS.keys() | LEFT_OUT.keys() == BUILT_IN.keys()
     assert not SETTINGS.keys() & LEFT_OUT.keys()
     assert all(LEFT_OUT.values())

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from muster.cli.commands import main
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import Comparison, compare, resume_comparison
-from muster.emulator.cli.commands import main
 from muster.emulator.experiments.comparison import report_comparison
 from muster.emulator.experiments.comparison.outcome import targets_of
 from muster.emulator.experiments.comparison.plan import make_plan

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.cli.commands import main
 from muster.common.installation import install_command
-from muster.emulator.cli.commands import main
 from muster.emulator.results.account import TABLES, Account
 from muster.emulator.results.export import EXPORTERS, mlflow_store
 from muster.emulator.results.export.metrics import metric_points

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.cli.commands import main
 from muster.client.memory import Memory, RoundRecord, State
 from muster.common.causes import OWN_CODE_FAILED
 from muster.common.credentials import OPERATOR, SECRETS, credentials_path
 from muster.common.testing import made_credentials
-from muster.emulator.cli.commands import main
 from muster.emulator.results.ledger_file import open_ledger
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.record_checks import check_inputs

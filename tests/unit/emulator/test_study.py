@@ -16,21 +16,21 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.cli.commands import main
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, RunFailed
-from muster.emulator.cli.commands import main
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import summarise, write_summary
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.studies import Options, Results, StudyRun, workers
-from muster.emulator.studies import results as result_module
-from muster.emulator.studies.__main__ import run_order
-from muster.emulator.studies.network import by_part, network_table, reasons
-from muster.emulator.studies.pace import Pace
-from muster.emulator.studies.plan import StudyPlan, make_plan, sizes
-from muster.emulator.studies.running import read_plan
+from muster.studies import Options, Results, StudyRun, workers
+from muster.studies import results as result_module
+from muster.studies.__main__ import run_order
+from muster.studies.network import by_part, network_table, reasons
+from muster.studies.pace import Pace
+from muster.studies.plan import StudyPlan, make_plan, sizes
+from muster.studies.running import read_plan
 
 pytestmark = pytest.mark.slow
 

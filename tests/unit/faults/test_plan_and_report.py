@@ -20,7 +20,7 @@ from muster.emulator.results.summary import describe as describe_run
 from muster.emulator.results.summary import outline
 from muster.emulator.runs.progress import Lines
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import simulate_run
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,9 +11,9 @@ import torch
 from click.testing import CliRunner
 from torch import Tensor, nn
 
+from muster.cli.commands import main
 from muster.client.nursery import prepare
 from muster.common.errors import ConfigError
-from muster.emulator.cli.commands import main
 from muster.tasks.opening import opened, plain_numbers
 from muster.tasks.task import Examples, OpenTask, Task
 from muster.tasks.tasks import TASKS

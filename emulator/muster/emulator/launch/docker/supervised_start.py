@@ -1,6 +1,6 @@
 """Starts the supervisor of a fleet of `muster up`, and waits until the fleet has committed a round.
 
-The supervisor is a process that outlives the command (`runs.detached`).
+The supervisor is a process that outlives the command (`muster.cli.detached`).
 """
 
 import os
@@ -95,7 +95,7 @@ def start_supervised(folder: Path, run_progress: RunProgress, say: Say, clock: C
     with open(folder / DETACHED_LOG, "ab") as log:
         before = log.tell()
         supervising = subprocess.Popen(
-            [sys.executable, "-P", "-m", "muster.emulator.runs.detached", str(folder)],
+            [sys.executable, "-P", "-m", "muster.cli.detached", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

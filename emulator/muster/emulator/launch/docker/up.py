@@ -1,7 +1,7 @@
 """`muster up`: starts a fleet in containers and leaves it running.
 
 With Docker Compose, a supervisor stays: a process of this machine that restarts what dies, injects
-faults, and writes summary and report at the end (`runs.detached`). In a swarm none stays. All
+faults, and writes summary and report at the end (`muster.cli.detached`). In a swarm none stays. All
 settings are written into the run folder, the swarm restarts what died, and there are no faults, no
 record of the traffic, and no plan.
 """

@@ -1,0 +1,102 @@
+"""`muster status`, `watch`, `stop`, `revoke` and `report`: look at a run, end it, or revoke the
+credentials of a device."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from muster.cli.options import FIGURES, JSON, RUN, failures_as_status
+from muster.common.clock import WallClock
+from muster.common.files import refusal_of
+from muster.emulator.runs.run_folder import shown
+
+
+@click.command()
+@RUN
+@JSON
+@failures_as_status
+def status(folder: Path, as_json: bool) -> None:
+    """Show how the run in FOLDER stands (default runs/latest), or how it ended."""
+    from muster.emulator.runs.following import status_of
+
+    found = status_of(folder)
+    click.echo(found.to_json() if as_json else "\n".join(found.lines))
+
+
+@click.command()
+@RUN
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+@failures_as_status
+def watch(folder: Path, as_json: bool) -> None:
+    """Follow the run in FOLDER (default runs/latest) until it ends."""
+    from muster.emulator.runs import following
+    from muster.emulator.runs.progress import progress
+
+    if as_json:
+        for event in following.watch(folder):
+            click.echo(json.dumps(event))
+        return
+    found = following.status_of(folder)
+    click.echo("\n".join(found.lines))
+    if found.state != "running":
+        return
+    display, goes_on = progress(sys.stdout, WallClock(), title=found.run), False
+    try:
+        for event in following.watch(folder):
+            display.show(event)
+    except KeyboardInterrupt:
+        goes_on = True
+    finally:
+        display.close(goes_on=goes_on)
+
+
+@click.command()
+@RUN
+@failures_as_status
+def stop(folder: Path) -> None:
+    """End the run in FOLDER (default runs/latest). Committed rounds stay, and it can be resumed."""
+    from muster.emulator.runs.control import stop
+
+    stop(folder)
+    click.echo("asked the server to stop the run")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("device")
+@failures_as_status
+def revoke(folder: Path, device: str) -> None:
+    """Revoke the credentials of DEVICE, and of the other devices of its process, in the run in
+    FOLDER. The run goes on without them."""
+    from muster.emulator.runs.control import revoke
+
+    reply = revoke(folder, device)
+    others = len(reply.clients) - 1
+    with_others = f" with {others} other device{'s' * (others > 1)}" if others else ""
+    click.echo(f"revoked {reply.process}{with_others}; the run goes on without it")
+
+
+@click.command()
+@RUN
+@FIGURES
+@failures_as_status
+def report(folder: Path, kind: str) -> None:
+    """Write the figures and report.html of FOLDER (default runs/latest) again; of a comparison, its
+    tables and its figure."""
+    from muster.emulator.experiments.run_set import PLAN
+    from muster.emulator.results.report import write_report
+    from muster.emulator.runs.run_folder import run_folder
+
+    advice = "make the folder writable"
+    if (folder / PLAN).is_file():
+        from muster.emulator.experiments.comparison import report_comparison
+
+        with refusal_of(f"the tables of {shown(folder)} cannot be written", advice):
+            page = report_comparison(folder, figures=kind).folder / "comparison.md"
+    else:
+        run = run_folder(folder)
+        with refusal_of(f"the report of {shown(run)} cannot be written", advice):
+            page = write_report(run, kind)
+    click.echo(shown(page))

@@ -1,0 +1,129 @@
+"""A hostile device."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from muster.client.config import PackProcess
+from muster.common.clock import Clock
+from muster.common.credentials import read_credentials
+from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Reason, Update
+from muster.tasks.task import OpenTask
+from muster.v1 import fleet_pb2 as pb
+from muster.v1 import fleet_pb2_grpc
+from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire.handlers import attend
+from muster.wire.transport import Transport
+
+_TRANSFERS = 8
+_AGAIN_S = 0.5
+_HEARTBEAT_S = 5.0
+_HOLD_S = 90.0
+
+
+class RoguePack:
+    """A pack that accepts every call, opens transfers without continuing them, and gives up when
+    the server has ended them.
+
+    Args:
+        kind: as in `muster.simulation.faults.Rogue`.
+    """
+
+    def __init__(
+        self, config: PackProcess, task: OpenTask, clock: Clock, transport: Transport, kind: str
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._kind = kind
+        self._channel = transport.channel(config.address, [])
+        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
+        self._identities = [
+            Identity(member.client, len(task.client(member.index)), config.capacity, member.z)
+            for member in config.devices
+        ]
+        self._schema_bytes = 0
+
+    async def live(self) -> None:
+        """Run until the server says goodbye."""
+        while True:
+            try:
+                if await self._attend():
+                    break
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
+        await self._channel.close()
+
+    async def _attend(self) -> bool:
+        fingerprint = messages.encode_fingerprint(Fingerprint("rogue", "none", "cpu", 1))
+        reply = await self._fleet.Enroll(
+            pb.EnrollRequest(
+                protocol_version=PROTOCOL_VERSION,
+                devices=[messages.encode_identity(identity) for identity in self._identities],
+                fingerprint=fingerprint,
+            ),
+            metadata=((TOKEN, read_credentials(Path(self._config.credentials)).shown),),
+        )
+        metadata = ((SESSION, reply.enrolled.session),)
+        self._schema_bytes = messages.decode_schema(reply.enrolled.schema).body_bytes
+        stream: Any = attend(self._channel)(metadata=metadata)
+        beating = asyncio.create_task(self._beat(stream))
+        try:
+            return await self._handle_calls(stream, metadata)
+        finally:
+            beating.cancel()
+
+    async def _beat(self, stream: Any) -> None:
+        """Send heartbeats, so that the device does not count as absent."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                await self._clock.sleep_until(self._clock.monotonic() + _HEARTBEAT_S)
+                await stream.write(messages.encode_heartbeat([]))
+
+    async def _handle_calls(self, stream: Any, metadata: Any) -> bool:
+        """Handle calls until the stream ends; return whether the server said goodbye."""
+        while (data := await stream.read()) is not grpc.aio.EOF:
+            message = messages.decode_to_device(data)
+            if message.goodbye is not None:
+                await stream.done_writing()
+                return True
+            for call in message.calls:
+                await stream.write(self._answer(call, Decision.ACCEPT))
+                await asyncio.gather(*(self._hold(call, metadata) for _ in range(_TRANSFERS)))
+                await stream.write(self._answer(call, Decision.ABORT))
+        return False
+
+    def _answer(self, call: Call, decision: Decision) -> bytes:
+        reason = Reason.DROP_OUT if decision is Decision.ABORT else None
+        return messages.encode_answers([(Answer(call.key, decision, 0.0, reason), b"")])
+
+    async def _hold(self, call: Call, metadata: Any) -> None:
+        """Open a transfer, and wait until the server ends it."""
+        with suppress(grpc.aio.AioRpcError):
+            if self._kind == "unread":
+                request = pb.FetchRequest(
+                    version=call.base_version,
+                    chunk_bytes=4096,
+                    client=call.key.client,
+                    round=call.key.round,
+                )
+                fetching = self._fleet.Fetch(request, metadata=metadata)
+                # The server can give the turn to other devices, but cannot end this call while a
+                # message is being sent.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(fetching.code(), _HOLD_S)
+                fetching.cancel()
+            else:
+                await self._fleet.Submit(self._parts(call), metadata=metadata)
+
+    async def _parts(self, call: Call) -> AsyncIterator[pb.SubmitMessage]:
+        examples = next(i.examples for i in self._identities if i.client == call.key.client)
+        update = Update(call.key, examples, bytes(16), self._schema_bytes, 0.0, 0.0, 0.0)
+        yield messages.encode_submit(update, 0)
+        while True:
+            await self._clock.sleep_until(self._clock.monotonic() + 1.0)
+            if self._kind == "empty":
+                yield pb.SubmitMessage(chunk=b"")

@@ -1,0 +1,154 @@
+"""Searches for histories that violate an invariant, at random or exhaustively."""
+
+import gc
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import torch
+
+from muster.simulation.faults import Break, Fault, HistoryExtent, Kill, drawn
+from muster.simulation.fleet import scenarios
+from muster.simulation.history import History, HistoryOutcome
+from muster.simulation.invariants import broken_by, model_hash
+from muster.simulation.programs import Programs, programs_of
+
+_MEMORY = Path("/dev/shm")
+"""The folder for the files of histories; it is in memory, so a sync costs nothing."""
+
+ROGUES = frozenset({"large", "wall-large"})
+"""Scenarios that may have a hostile device: those whose models travel in chunks."""
+
+
+@dataclass(frozen=True)
+class HistoryPlan:
+    """Everything that determines a history."""
+
+    scenario: str
+    seed: int
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The undisturbed run of a scenario."""
+
+    programs: Programs
+    extent: HistoryExtent
+    model: str
+
+
+class Simulator:
+    """Plays histories in a folder of its own.
+
+    Args:
+        folder: where the histories' files go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._references: dict[str, Reference] = {}
+        torch.set_num_threads(1)
+        # Imported modules are no garbage, and the collector would scan them each time.
+        gc.collect()
+        gc.freeze()
+
+    def reference(self, scenario: str) -> Reference:
+        """The undisturbed run of a scenario, played on the first call."""
+        if scenario not in self._references:
+            programs = programs_of(scenarios()[scenario], self._folder / f"{scenario}-programs")
+            with self._run_folder() as folder:
+                history = History(programs, folder, 0)
+                outcome = history.play()
+                found = outcome.violations + list(broken_by(programs, folder, (), None))
+                if found:
+                    raise RuntimeError(f"{scenario} without any fault: {found}")
+                reference = Reference(programs, outcome.extent, model_hash(folder))
+            history.close()
+            self._references[scenario] = reference
+        return self._references[scenario]
+
+    def play(self, plan: HistoryPlan, traced: bool = False) -> HistoryOutcome:
+        """Play a history, and check the invariants in the folder that it leaves."""
+        reference = self.reference(plan.scenario)
+        with self._run_folder() as folder, _no_collection():
+            history = History(reference.programs, folder, plan.seed, plan.faults, traced)
+            outcome = history.play()
+            if not outcome.violations and outcome.status == "completed":
+                found = broken_by(reference.programs, folder, plan.faults, reference.model)
+                outcome.violations += found
+        history.close()
+        return outcome
+
+    @contextmanager
+    def _run_folder(self) -> Iterator[Path]:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+    def random_plan(self, seed: int) -> HistoryPlan:
+        """The plan of the history with this seed."""
+        random = Random(seed)
+        names = sorted(scenarios())
+        scenario = names[seed % len(names)]
+        rogue = scenario in ROGUES and random.random() < 0.25
+        extent = self.reference(scenario).extent
+        return HistoryPlan(scenario, seed, tuple(drawn(random, extent, rogue)))
+
+    def every_plan(self, scenario: str, pairs: bool) -> Iterator[HistoryPlan]:
+        """Yield every plan of a scenario in which one connection breaks or one process dies; with
+        `pairs`, also every plan with two of these faults."""
+        extent = self.reference(scenario).extent
+        single: list[Fault] = [
+            *(Break(frame, "before") for frame in range(extent.frames)),
+            *(
+                Kill(process, step)
+                for process, steps in sorted(extent.processes.items())
+                if process != "evaluation"
+                for step in range(1, steps + 1)
+            ),
+        ]
+        for fault in single:
+            yield HistoryPlan(scenario, 0, (fault,))
+        if pairs:
+            for two in combinations(single, 2):
+                yield HistoryPlan(scenario, 0, two)
+
+    def shortest(self, plan: HistoryPlan) -> HistoryPlan:
+        """The plan without the faults that it does not need to violate an invariant."""
+        faults: Sequence[Fault] = plan.faults
+        shorter = True
+        while shorter:
+            shorter = False
+            for place in range(len(faults)):
+                fewer = (*faults[:place], *faults[place + 1 :])
+                if self.play(HistoryPlan(plan.scenario, plan.seed, fewer)).violations:
+                    faults, shorter = fewer, True
+                    break
+        return HistoryPlan(plan.scenario, plan.seed, tuple(faults))
+
+
+@contextmanager
+def simulator() -> Iterator[Simulator]:
+    """A simulator with a temporary folder, in memory if the machine has such a folder."""
+    where = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=where, prefix="muster-simulation-") as folder:
+        yield Simulator(Path(folder))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Disable garbage collection: nothing in a history may depend on when it happens."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(1)
+        gc.enable()

@@ -1,0 +1,55 @@
+"""The program of a worker, `python -m muster.studies`: runs one scenario after another.
+
+An order is a line of JSON on standard input with `folder`, `scenario` and `backend`, or
+`workers.IN_MEMORY` in place of a backend. The answer is
+a line of JSON on standard output with `status`, and `problem` if the run has no result. SIGINT
+stops the current run and ends the worker. One program does many runs, because pandas takes a second
+to import.
+
+After a run everything that is still alive was imported or is cached. It is excepted from garbage
+collection, which would go through it many times in the next run.
+"""
+
+import gc
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from muster.common.garbage import rarely_collect
+
+
+def main() -> None:
+    try:
+        for line in sys.stdin:
+            sys.stdout.write(json.dumps(run_order(json.loads(line))) + "\n")
+            sys.stdout.flush()
+            gc.collect()
+            rarely_collect()
+    except KeyboardInterrupt:
+        pass  # it came between two runs, so no answer is due
+
+
+def run_order(order: dict[str, Any]) -> dict[str, str]:
+    """Run the scenario of an order and return the answer."""
+    from muster.common.errors import MusterError
+    from muster.emulator.experiments.run_set import asked_to_stop, run_or_resume
+    from muster.emulator.scenario.reading import settled
+    from muster.studies.workers import IN_MEMORY
+
+    folder = Path(order["folder"])
+    try:
+        scenario = settled(order["scenario"], str(folder))
+        if order["backend"] == IN_MEMORY:
+            from muster.simulation.whole_run import simulate_run
+
+            status = simulate_run(scenario, folder)
+        else:
+            status = run_or_resume(folder, scenario, backend=order["backend"], report=False)
+        return {"status": status, "problem": ""}
+    except MusterError as error:
+        return {"status": "stopped" if asked_to_stop(error) else "failed", "problem": str(error)}
+
+
+if __name__ == "__main__":
+    main()

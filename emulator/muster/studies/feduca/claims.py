@@ -1,0 +1,247 @@
+"""The claims and checks of the study `feduca`, from its measures.
+
+They were written before the first run: those about the table as printed are the paper's, those
+about one and the same test are ours, and follow from the rule of Algorithm 1. A device stays if its
+utility at the new weight is not below that at the old one, which is nearly the same as "my weight
+did not fall".
+"""
+
+from collections.abc import Iterator, Mapping
+
+from muster.studies.claims import (
+    BySeed,
+    Claim,
+    at_most,
+    close,
+    difference,
+    exact,
+    greater,
+    grows,
+)
+from muster.studies.feduca.fleet import (
+    ALWAYS,
+    BASELINES,
+    BINDING,
+    COIN,
+    EQUATION_1,
+    FEDAVG,
+    FEDPROX,
+    FEDUCA,
+    PRINTED,
+    SOLVE_FIRST,
+    WARM_START,
+)
+from muster.studies.feduca.measures import UtilityMeasures
+
+AS_PRINTED, SAME_TEST, STRATEGIES_PART, DELTA, INFLATION = (
+    "as printed", "same test", "strategies", "delta", "inflation",
+)  # fmt: skip
+CIFAR, NEWS = "cifar-10", "20 newsgroups"
+"""The parts of the study."""
+
+LOW_DELTA, MIDDLE_DELTAS, HIGH_DELTA = 0.01, (0.5, 1.0, 10.0), 1000.0
+INFLATIONS = (0.05, 0.1)
+ONE_STRATEGY = "n_s = 1"
+
+_CLEARLY = 0.02
+"""An accuracy that is clearly higher, or that is not, differs by so much."""
+_HALF = 0.15
+"""About half of the institutes: 0.5 up to this margin."""
+_HARDLY = 0.05
+"""A difference of participation that hardly matters: a device in every second round."""
+_FIT = 0.5
+"""The least R² of a fit that describes the utility."""
+
+
+def alike_of(alpha: float) -> str:
+    """The name of a split, for example "Dir(1)"; empty for the usual one."""
+    return "" if alpha == 0.5 else f"Dir({alpha:g})"
+
+
+def delta_of(delta: float) -> str:
+    return f"δ = {delta:g}"
+
+
+def inflation_of(share: float) -> str:
+    return f"inflation {share:g}"
+
+
+def claims_of(found: UtilityMeasures) -> list[Claim]:
+    claims = [*_printed(found, ""), *_same_test(found)]
+    if found.has(AS_PRINTED, alike_of(1.0)):
+        claims += _printed(found, alike_of(1.0))
+    claims += [*_strategies(found), *_deltas(found), *_inflations(found), *_fit(found)]
+    for part in (CIFAR, NEWS):
+        if found.has(part):
+            claims += _elsewhere(found, part)
+    return claims
+
+
+def _printed(found: UtilityMeasures, split: str) -> Iterator[Claim]:
+    """Table 2 and figure 1: each method is judged by the test that the paper gives it."""
+    where = f"As printed{', ' + split if split else ''}"
+    ours = {m: found.of(m, AS_PRINTED, FEDUCA, PRINTED, split) for m in _BOTH}
+    yield close(
+        f"{where}: FedUCA keeps about half of the institutes",
+        ours["participation"],
+        0.5,
+        _HALF,
+    ).because("Weights sum to 1, so if some rise the others fall.")
+    for method in BASELINES:
+        theirs = {m: found.of(m, AS_PRINTED, method, EQUATION_1, split) for m in _BOTH}
+        yield greater(
+            f"{where}: FedUCA keeps more than 1.5 times as many institutes as {method}",
+            ours["participation"],
+            _times(theirs["participation"], 1.5),
+        ).because("The baseline must be better than the institute's own model, which is harder.")
+        yield greater(
+            f"{where}: the model of FedUCA is better than that of {method}, by more than "
+            f"{_CLEARLY:g}",
+            ours["accuracy"],
+            theirs["accuracy"],
+            by=_CLEARLY,
+        ).because("The baseline lives on the last updates of institutes that left.")
+    warm = {m: found.of(m, AS_PRINTED, WARM_START, EQUATION_1, split) for m in _BOTH}
+    yield greater(
+        f"{where}: five forced rounds make the model of FedAvg better",
+        warm["accuracy"],
+        found.of("accuracy", AS_PRINTED, FEDAVG, EQUATION_1, split),
+    ).because("Without them, institutes leave a model of a single round.")
+    yield greater(
+        f"{where}: the model of FedUCA is better than that of fedavg-ws, by more than {_CLEARLY:g}",
+        ours["accuracy"],
+        warm["accuracy"],
+        by=_CLEARLY,
+    ).because("About half of the institutes go on improving it.")
+
+
+_BOTH = ("participation", "accuracy")
+
+
+def _same_test(found: UtilityMeasures) -> Iterator[Claim]:
+    """The same-test table: every method under eq. 1, every method under the printed rule."""
+    for method in (FEDUCA, SOLVE_FIRST):
+        if not found.of("participation", SAME_TEST, method, EQUATION_1):
+            continue
+        yield at_most(
+            f"Under eq. 1, {method} keeps at most {_HARDLY:g} of the institutes more than FedAvg",
+            difference(
+                found.of("participation", SAME_TEST, method, EQUATION_1),
+                found.of("participation", SAME_TEST, FEDAVG, EQUATION_1),
+            ),
+            _HARDLY,
+        ).because("It is the test that keeps institutes, and not the weights.")
+    for method in (FEDAVG, FEDPROX):
+        if there := found.of("participation", SAME_TEST, method, PRINTED):
+            yield close(
+                f"Under the printed rule, {method} keeps all institutes", there, 1.0, 0.02
+            ).because("Its weights do not change, so that no utility falls below the threshold.")
+    ours = found.of("accuracy", AS_PRINTED, FEDUCA, PRINTED)
+    yield at_most(
+        f"FedUCA as printed is at most {_CLEARLY:g} better than FedAvg where a coin decides",
+        difference(ours, found.of("accuracy", SAME_TEST, FEDAVG, COIN)),
+        _CLEARLY,
+    ).because("The printed rule keeps a half that has nothing to do with the value of the model.")
+    yield at_most(
+        f"FedUCA as printed is at most {_CLEARLY:g} better than FedAvg that everybody joins",
+        difference(ours, found.of("accuracy", SAME_TEST, FEDAVG, ALWAYS)),
+        _CLEARLY,
+    ).because("More institutes in every round give a better mean.")
+    yield greater(
+        "Institutes that the printed rule keeps are no better off: as many of them as under "
+        "FedAvg with a coin have a received model that is better than their own",
+        found.of("eq. 1", SAME_TEST, FEDAVG, COIN),
+        found.of("eq. 1", AS_PRINTED, FEDUCA, PRINTED),
+        by=-0.1,
+    ).because("The threshold is a utility of the model itself, and not that of leaving.")
+
+
+def _strategies(found: UtilityMeasures) -> Iterator[Claim]:
+    """Table 3."""
+    one = found.of("participation", STRATEGIES_PART, FEDUCA, PRINTED, ONE_STRATEGY)
+    yield close(
+        "With one strategy, FedUCA as printed also keeps about half of the institutes",
+        one,
+        0.5,
+        _HALF,
+    ).because("The rule compares two weights; how many strategies made them does not matter.")
+
+
+def _deltas(found: UtilityMeasures) -> Iterator[Claim]:
+    """Table 8 and figure 2, with thresholds that bind."""
+    gaps = {
+        delta: found.of("jensen gap", DELTA, SOLVE_FIRST, BINDING, delta_of(delta))
+        for delta in (LOW_DELTA, *MIDDLE_DELTAS, HIGH_DELTA)
+    }
+    for middle in MIDDLE_DELTAS:
+        if not gaps[middle]:
+            continue
+        for extreme in (LOW_DELTA, HIGH_DELTA):
+            yield greater(
+                f"With binding thresholds, the Jensen gap is larger at δ = {middle:g} than at "
+                f"{extreme:g}",
+                gaps[middle],
+                gaps[extreme],
+            ).because("At the extremes, one strategy counts, or all strategies are alike.")
+
+
+def _inflations(found: UtilityMeasures) -> Iterator[Claim]:
+    """Table 9."""
+    levels: dict[float, BySeed] = {0.0: found.of("participation", AS_PRINTED, FEDUCA, PRINTED)}
+    for share in INFLATIONS:
+        change = inflation_of(share)
+        levels[-share] = found.of("participation", INFLATION, FEDUCA, PRINTED, change)
+    yield grows("The more institutes overstate their thresholds, the fewer stay", levels).because(
+        "The sum of the weights is 1, so that not all demands can be met."
+    )
+
+
+def _fit(found: UtilityMeasures) -> Iterator[Claim]:
+    """Table 5."""
+    yield greater(
+        f"The concave fit describes the utility: its mean R² on a dense grid is over {_FIT:g}",
+        found.of("r squared", AS_PRINTED, FEDUCA, PRINTED),
+        _FIT,
+    ).because("Accuracies along a line between two models rise and fall once.")
+
+
+def _elsewhere(found: UtilityMeasures, part: str) -> Iterator[Claim]:
+    """Table 7, and table 2 for CIFAR-10: other data, with fewer methods."""
+    ours = {m: found.of(m, part, FEDUCA, PRINTED) for m in _BOTH}
+    yield close(
+        f"On {part}, FedUCA as printed keeps about half of the institutes",
+        ours["participation"],
+        0.5,
+        _HALF,
+    ).because("The reason for this half does not depend on the data.")
+    yield at_most(
+        f"On {part}, FedUCA as printed is at most {_CLEARLY:g} better than FedAvg where a coin "
+        f"decides",
+        difference(ours["accuracy"], found.of("accuracy", part, FEDAVG, COIN)),
+        _CLEARLY,
+    ).because("The printed rule keeps a half that has nothing to do with the value of the model.")
+
+
+def checks_of(found: UtilityMeasures) -> Iterator[Claim]:
+    yield at_most(
+        "In no round is the discrepancy ‖α − 1/N‖² above its bound, (n_s·‖s‖² − 1)/N or "
+        "(n_s − 1)/N",
+        found.worst("discrepancy excess"),
+        1e-6,
+    )
+    yield at_most(
+        "In no round do more constraints hold at the solved weights than can hold",
+        found.worst("unsatisfied"),
+        0.0,
+    )
+    yield exact(
+        "With solve-first, every decision under a fitted test is the one that the server foresaw",
+        found.worst("mispredicted"),
+        0.0,
+        0.0,
+    )
+    yield exact("Nobody declines in a forced round", found.worst("refused"), 0.0, 0.0)
+
+
+def _times(values: Mapping[int, float], factor: float) -> dict[int, float]:
+    return {seed: factor * value for seed, value in values.items()}

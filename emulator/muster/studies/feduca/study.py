@@ -1,0 +1,272 @@
+"""Rational institutes: the table of the paper as printed, and beside it every method under one and
+the same test.
+
+Part `as printed` is table 2 and figure 1 of the paper, with FedUCA under the rule of Algorithm 1
+and the baselines under eq. 1. `same test` has the other rows of the same-test table. `strategies`
+is table 3, `delta` table 8 and figure 2, `inflation` table 9. Table 5 and figure 7 need no runs of
+their own. In the full form, `cifar-10` and `20 newsgroups` repeat a part of the comparison on other
+data, in fewer rounds, because these models take long to train.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NamedTuple
+
+from muster.studies.feduca.claims import (
+    AS_PRINTED,
+    CIFAR,
+    DELTA,
+    HIGH_DELTA,
+    INFLATION,
+    INFLATIONS,
+    LOW_DELTA,
+    NEWS,
+    ONE_STRATEGY,
+    SAME_TEST,
+    STRATEGIES_PART,
+    alike_of,
+    checks_of,
+    claims_of,
+    delta_of,
+    inflation_of,
+)
+from muster.studies.feduca.figure import draw_courses, draw_deltas, draw_discrepancies
+from muster.studies.feduca.fleet import (
+    AAGGFF,
+    ALWAYS,
+    BINDING,
+    COIN,
+    EQUATION_1,
+    FEDAVG,
+    FEDPROX,
+    FEDUCA,
+    INCFL,
+    MODEL,
+    PRINTED,
+    SOLVE_FIRST,
+    UPDATE,
+    USUAL,
+    WARM_START,
+    UtilityData,
+    UtilitySetting,
+    animals,
+    clothes,
+    posts,
+    scenario,
+)
+from muster.studies.feduca.measures import UtilityMeasures
+from muster.studies.results import Results
+from muster.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.studies.study_run import Label, StudyRun
+
+
+class _UtilitySize(NamedTuple):
+    """The size of the study.
+
+    Attributes:
+        rounds: rounds on Fashion-MNIST or digits.
+        examples: examples of an institute there.
+        alphas: concentrations of the training examples in the table as printed.
+        same: methods and tests of the same-test table, beside those of the table as printed.
+        deltas: the levels of δ with binding thresholds.
+        elsewhere: rounds on other data; 0: not run.
+        round_s: seconds of a round.
+    """
+
+    rounds: int
+    examples: int
+    alphas: Sequence[float]
+    same: Sequence[tuple[str, str]]
+    deltas: Sequence[float]
+    elsewhere: int
+    round_s: float
+
+
+_CONTROLS = (
+    *((method, EQUATION_1) for method in (FEDUCA, FEDAVG)),
+    *((FEDAVG, test) for test in (PRINTED, COIN, ALWAYS)),
+)
+_OTHERS = (
+    *((method, EQUATION_1) for method in (SOLVE_FIRST, FEDPROX, WARM_START, INCFL, AAGGFF)),
+    *((method, PRINTED) for method in (FEDPROX, INCFL, AAGGFF)),
+)
+_FULL = _UtilitySize(
+    45, 400, (0.5, 1.0), (*_CONTROLS, *_OTHERS), (0.01, 0.5, 1.0, 10.0, 100.0, 1000.0), 25, 0.3
+)
+_QUICK = _UtilitySize(20, 200, (0.5,), _CONTROLS, (LOW_DELTA, 1.0, HIGH_DELTA), 0, 0.3)
+_PRINTED_TABLE = (
+    (FEDUCA, PRINTED),
+    *((method, EQUATION_1) for method in (FEDAVG, FEDPROX, WARM_START, INCFL, AAGGFF)),
+)
+_ELSEWHERE = ((FEDUCA, PRINTED), (FEDAVG, EQUATION_1), (FEDAVG, COIN))
+_ELSEWHERE_EXAMPLES = 300
+_START_S, _CIFAR_S, _NEWS_S = 5.0, 3.0, 2.5
+
+
+class FedUcaStudy(Study):
+    """FedUCA and its baselines, as printed and under one and the same test."""
+
+    name: ClassVar = "feduca"
+    about: ClassVar = "rational institutes, and weights that are to keep them"
+    paper: ClassVar = (
+        "Yashwanth et al., Federated Learning by Utility-Constrained Stochastic Aggregation for "
+        "Improving Rational Participation, 2026"
+    )
+    quick_seeds: ClassVar = 2
+    without_data: ClassVar = (
+        "No data directory: scikit-learn's 8×8 digits replace Fashion-MNIST, and the parts on "
+        "CIFAR-10 and 20 Newsgroups are left out."
+    )
+
+    def runs(self, options: Options) -> Sequence[StudyRun]:
+        return [run for seed in options.all_seeds for run in _runs(seed, options)]
+
+    def judge(self, results: Results, options: Options) -> Findings:
+        found = UtilityMeasures(results)
+        return Findings(
+            claims_of(found),
+            list(checks_of(found)),
+            list(_figures(found)),
+            list(_tables(found)),
+            _NOTES,
+        )
+
+
+def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
+    size = _QUICK if options.quick else _FULL
+    data = clothes(options.data, size.examples, quick=options.quick)
+    for alpha in size.alphas:
+        for method, test in _PRINTED_TABLE:
+            ours = method == FEDUCA
+            setting = UtilitySetting(alpha, retention=UPDATE if ours else MODEL, dense=ours)
+            change = alike_of(alpha)
+            yield _run(AS_PRINTED, seed, data, size, method, test, change, setting)
+    for method, test in size.same:
+        yield _run(SAME_TEST, seed, data, size, method, test)
+    one = UtilitySetting(strategies=1)
+    yield _run(STRATEGIES_PART, seed, data, size, FEDUCA, PRINTED, ONE_STRATEGY, one)
+    for delta in size.deltas:
+        setting = UtilitySetting(concentration=delta)
+        yield _run(DELTA, seed, data, size, SOLVE_FIRST, BINDING, delta_of(delta), setting)
+    for share in INFLATIONS:
+        setting = UtilitySetting(inflation=share)
+        yield _run(INFLATION, seed, data, size, FEDUCA, PRINTED, inflation_of(share), setting)
+    if size.elsewhere and options.data is not None:
+        for part, other, round_s in (
+            (CIFAR, animals(options.data, _ELSEWHERE_EXAMPLES), _CIFAR_S),
+            (NEWS, posts(options.data, _ELSEWHERE_EXAMPLES), _NEWS_S),
+        ):
+            sized = size._replace(rounds=size.elsewhere, round_s=round_s)
+            for method, test in _ELSEWHERE:
+                yield _run(part, seed, other, sized, method, test)
+
+
+def _run(
+    part: str,
+    seed: int,
+    data: UtilityData,
+    size: _UtilitySize,
+    method: str,
+    test: str,
+    change: str = "",
+    setting: UtilitySetting = USUAL,
+) -> StudyRun:
+    labels: dict[str, Label] = {"method": method, "test": test}
+    if change:
+        labels["change"] = change
+    read = scenario(data, seed, size.rounds, method, test, setting)
+    return StudyRun(part, labels, read, _START_S + size.round_s * size.rounds)
+
+
+def _figures(found: UtilityMeasures) -> Iterator[StudyFigure]:
+    yield StudyFigure(
+        "as-printed",
+        "As printed: two tests",
+        lambda: draw_courses(found.courses),
+        "Figure 1 of the paper. FedUCA is judged by the printed rule, the others by eq. 1. Means "
+        "over the seeds; participation is a moving mean over five rounds.",
+    )
+    yield StudyFigure(
+        "same-test",
+        "The same test for everybody, and controls",
+        lambda: draw_courses(found.courses, same=True),
+        "FedUCA and FedAvg, each under eq. 1 and under the printed rule, and FedAvg with a coin "
+        "and with everybody. Means over the seeds; participation is a moving mean over five "
+        "rounds.",
+    )
+    yield StudyFigure(
+        "deltas",
+        "The Jensen gap with binding thresholds",
+        lambda: draw_deltas(found.runs),
+        "Table 8 and figure 2 of the paper, with γ = 1.05 times the accuracy of the received "
+        "model, and weights that are solved first. Dots are seeds.",
+    )
+    yield StudyFigure(
+        "discrepancy",
+        "Discrepancy against its bound",
+        lambda: draw_discrepancies(found.discrepancies),
+        "Figure 7 of the paper, means over the seeds: FedUCA as printed, and at δ = 1 with "
+        "binding thresholds. The bound is that of the round's own s, (n_s·‖s‖² − 1)/N, or "
+        "(n_s − 1)/N in a round that falls back to weights that were not solved.",
+    )
+
+
+def _tables(found: UtilityMeasures) -> Iterator[StudyTable]:
+    yield StudyTable(
+        "as-printed",
+        "Table 2 as printed",
+        found.table([AS_PRINTED]),
+        "Means over the seeds: the accuracy of the last fifth of the rounds with its standard "
+        "deviation, the share of institutes that accept, and the share for which the received "
+        "model is truly better than their own (eq. 1), both over the last half.",
+    )
+    yield StudyTable(
+        "same-test",
+        "Under the same test",
+        found.table([AS_PRINTED, SAME_TEST]),
+        "Every method under eq. 1, under the printed rule, and FedAvg with a coin and with "
+        "everybody as controls. All retain updates; the rows of the table as printed retain what "
+        "the paper prints.",
+    )
+    if found.has(CIFAR) or found.has(NEWS):
+        yield StudyTable(
+            "elsewhere",
+            "Other data",
+            found.table([CIFAR, NEWS]),
+            "Table 7, and table 2 for CIFAR-10, with fewer rounds and methods.",
+        )
+    yield StudyTable(
+        "settings",
+        "Strategies, δ and inflation",
+        found.table(
+            [STRATEGIES_PART, DELTA, INFLATION],
+            ["accuracy", "participation", "eq. 1", "jensen gap", "missing utility"],
+        ),
+        "Tables 3, 8 and 9. The gap and the missing utility are sums over the institutes, in means "
+        "over the rounds.",
+    )
+    yield StudyTable(
+        "fit",
+        "The fit and the discrepancy",
+        found.table([AS_PRINTED], ["r squared", "discrepancy", "bound", "weight change"]).dropna(),
+        "Table 5 and figure 7 for FedUCA: R² on a grid of 41 weights, ‖α − 1/N‖² and its bound, "
+        "and the largest change of a weight from one version to the next, in means over rounds.",
+    )
+
+
+_NOTES = [
+    (
+        "With the printed rule a device stays if its utility at the new weight is not below that "
+        "at the old one, by the same curve. That is nearly the same as a weight that did not fall, "
+        "whatever the model is worth to it."
+    ),
+    (
+        "The partition follows appendix A.5; the paper does not name the groups of classes. "
+        "Examples, rounds and models are smaller than in the paper, and the runs on CIFAR-10 use "
+        "a subset of it."
+    ),
+    (
+        "Of an institute that declines, the server retains its last update (algorithm 1, FedUCA), "
+        "or in the table as printed its last model (algorithm 4, the baselines). In the other "
+        "parts all methods retain updates. A round in which nobody accepts makes a version too."
+    ),
+]
