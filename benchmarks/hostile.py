@@ -107,7 +107,7 @@ class Measurement:
             self._next_phase(now)
 
     def _next_phase(self, now: float) -> None:
-        from muster.emulator.runs.control import stop
+        from muster.emulator.run_folder.control import stop
 
         assert self._attack is not None
         if self._phase >= 0:

@@ -38,7 +38,7 @@ from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.common.credentials import SECRETS, credentials_path, device_name, read_credentials
 from muster.emulator import Run, audit, run
-from muster.emulator.runs.control import stop
+from muster.emulator.run_folder.control import stop
 from muster.emulator.scenario.scenario import Scenario
 
 BEFORE = 5

@@ -68,8 +68,8 @@ def absence(name: str, rounds: int, count: int, **group: Any) -> dict[str, Any]:
 def planning(devices: int, rounds: int, name: str, **group: Any) -> dict[str, Any]:
     """Measure the seconds that a plan takes."""
     from muster.common.clock import WallClock
-    from muster.emulator.experiments.planning import plan
-    from muster.emulator.experiments.planning.result import Learning
+    from muster.emulator.planning import plan
+    from muster.emulator.planning.result import Learning
 
     clock = WallClock()
     scenario = _scenario(rounds, {"name": "g", "count": devices, **group})

@@ -33,7 +33,7 @@ from muster.common.credentials import write_credentials
 from muster.common.lines import SharedLine
 from muster.common.testing import made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.links.controller import Controller
+from muster.emulator.link_control.controller import Controller
 from muster.emulator.links.shape import Shape
 
 HERE = Path(__file__).parent

@@ -31,7 +31,7 @@ from muster.common.events import Attended, RoundOpened
 from muster.common.journal import Journal
 from muster.common.processes import PARENT, child_command
 from muster.emulator import run
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import AnswerRow, ContributionRow, PendingTransaction, RoundRow

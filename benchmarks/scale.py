@@ -90,7 +90,7 @@ def _measure(case: Case) -> Measurement:
     from muster.common.clock import WallClock
     from muster.common.config import validate
     from muster.emulator import run
-    from muster.emulator.runs.control import stop
+    from muster.emulator.run_folder.control import stop
     from muster.emulator.scenario.scenario import Scenario
 
     mlp = {"name": "linear", "dimension": 50, "model": "mlp", "hidden": [100]}
@@ -225,7 +225,7 @@ CASES = {
 def draw(sweep: Sequence[Measurement], path: Path) -> None:
     """Plot round time against the number of devices and against model size, with the exponent of
     the steep part."""
-    from muster.emulator.results.report.style import BLUE, ORANGE, new_figure, tidy
+    from muster.emulator.report.style import BLUE, ORANGE, new_figure, tidy
 
     def line(axes: Any, colour: str, what: str, x: Any, wanted: Any) -> None:
         chosen = sorted((f for f in sweep if wanted(f.case)), key=lambda f: x(f.case))

@@ -35,8 +35,8 @@ def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]
 
 def replayed(read: Any, folder: Path) -> float:
     """Return the seconds that the rule takes to weigh all rounds of a ledger."""
-    from muster.emulator.fleet.population import population
-    from muster.emulator.fleet.server_view import population_of
+    from muster.emulator.planning.server_view import population_of
+    from muster.emulator.scenario.population import population
     from muster.server.account.ledger import Ledger
     from muster.server.aggregators import Cohort, Contribution
     from muster.server.knowledge.participation import ParticipationHistory, Seen

@@ -141,7 +141,7 @@ def steps_by_hand(folder: Path, data: Path) -> tuple[int, float]:
     """Take the local steps of a run in a loop; return their number, and CPU seconds."""
     import torch
 
-    from muster.emulator.results.account import Account
+    from muster.emulator.records.account import Account
     from muster.emulator.scenario.reading import read_scenario
 
     torch.set_num_threads(1)

@@ -27,7 +27,7 @@ def example() -> str:
     from muster.emulator.launch.docker.compose import Project, compose_text
     from muster.emulator.launch.docker.compose_project import fleet
     from muster.emulator.launch.docker.services import Site
-    from muster.emulator.runs.process_configs import ProcessConfigs
+    from muster.emulator.launch.process_configs import ProcessConfigs
     from muster.emulator.scenario.reading import read_scenario
 
     scenario = read_scenario(ROOT / "examples/rural.toml")

@@ -48,7 +48,7 @@ PROGRAMS = {
     "server": [
         "muster.server.__main__",
         "muster.emulator.gateway.__main__",
-        "muster.emulator.links.verification.verifying",
+        "muster.emulator.verification.verifying",
     ],
     "client": [
         "muster.client.spawned",

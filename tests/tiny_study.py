@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from muster.common.config import validate
-from muster.emulator.results.report import style
+from muster.emulator.report import style
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies import (
     Claim,

@@ -16,8 +16,8 @@ from muster.common.errors import ConfigError
 from muster.emulator import run
 from muster.emulator.launch.docker.daemon import connect, remove_all
 from muster.emulator.launch.docker.services import FOLDER_LABEL, NAME_LABEL, project_of
-from muster.emulator.links.verification import Tolerances, verify
 from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.verification import Tolerances, verify
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

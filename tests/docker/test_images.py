@@ -19,7 +19,7 @@ STRICT = (
 BOTH = pytest.mark.parametrize("image", ["server", "client"])
 
 SERVER = "import muster.server.__main__, muster.emulator.gateway.__main__"
-PROBES = "import muster.emulator.links.verification.verifying"
+PROBES = "import muster.emulator.verification.verifying"
 CLIENT = (
     "import muster.client.spawned, muster.client.household, muster.client.nursery, "
     "muster.server.evaluation.process, torch"

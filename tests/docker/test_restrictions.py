@@ -10,14 +10,14 @@ import pytest
 
 from muster.common.config import validate
 from muster.emulator import run
+from muster.emulator.detached.down import down
+from muster.emulator.detached.up import up
 from muster.emulator.launch.docker.container_limits import LOG_OPTIONS
 from muster.emulator.launch.docker.daemon import connected, containers_of, name_of
-from muster.emulator.launch.docker.down import down
 from muster.emulator.launch.docker.services import UNPRIVILEGED, Site
-from muster.emulator.launch.docker.up import up
 from muster.emulator.launch.holds import HeldContainer
-from muster.emulator.launch.limits import Limited
-from muster.emulator.runs.control import revoke, stop
+from muster.emulator.run_folder.control import revoke, stop
+from muster.emulator.run_folder.limits import Limited
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.rpc.revocations import REVOKED
 

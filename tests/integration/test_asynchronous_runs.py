@@ -14,7 +14,7 @@ from tests.integration.retraining import Retrained, last_model, retrained_models
 from muster.common.config import validate
 from muster.common.seeds import FloatArray
 from muster.emulator import run
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 

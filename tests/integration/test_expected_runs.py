@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.common.config import validate
-from muster.emulator.results.summary import read_summary
+from muster.emulator.records.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 

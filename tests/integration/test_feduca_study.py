@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.simulation.whole_run import simulate_run
 from muster.studies import Result, StudyRun
 from muster.studies.feduca.fleet import (

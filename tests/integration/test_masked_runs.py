@@ -14,11 +14,11 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.masks import MASKINGS, GroupMasks
 from muster.common.seeds import FloatArray
-from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
-from muster.emulator.results.summary import read_summary
+from muster.emulator.planning import plan
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import read_summary
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.programs import programs_of
 from muster.simulation.whole_run import simulate_run

@@ -9,9 +9,9 @@ from tests.integration.retraining import Retrained, last_model, retrained_models
 
 from muster.common.config import validate
 from muster.common.seeds import FloatArray, stream
-from muster.emulator.results.account import Account
-from muster.emulator.results.report.page import write_report
-from muster.emulator.results.summary import describe, summarise
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import describe, summarise
+from muster.emulator.report.page import write_report
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.test_rational_runs import table
 
 from muster.common.config import validate
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.emulator.run_audit import audit
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run

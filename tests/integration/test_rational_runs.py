@@ -20,8 +20,8 @@ from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray, stream
 from muster.common.tensors import Vector
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 from muster.tasks.models import initial_vector

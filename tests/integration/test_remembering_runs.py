@@ -17,7 +17,7 @@ from tests.integration.retraining import Retrained, last_model, retrained_models
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
-from muster.emulator.results.summary import read_summary
+from muster.emulator.records.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 

@@ -20,8 +20,8 @@ from muster.common.config import validate
 from muster.common.errors import RunFailed
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
 from muster.emulator.run_audit import audit
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 from muster.tasks.models import initial_vector

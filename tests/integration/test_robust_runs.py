@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.summary import read_summary
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import read_summary
 from muster.emulator.scenario.reading import read_scenario
 from muster.simulation.whole_run import simulate_run
 

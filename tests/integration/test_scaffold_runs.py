@@ -15,10 +15,10 @@ from muster.client.training import minibatches
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray, stream
-from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
+from muster.emulator.planning import plan
+from muster.emulator.records.account import Account
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.ledger import Ledger
 from muster.simulation.whole_run import simulate_run

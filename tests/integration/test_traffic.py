@@ -26,7 +26,7 @@ from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.shape import Shape
-from muster.emulator.runs.run_progress import RunProgress
+from muster.emulator.following.run_progress import RunProgress
 from muster.server.settings.process import GroupMask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import UPLOAD_BYTES

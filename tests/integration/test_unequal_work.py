@@ -11,8 +11,8 @@ from muster.client.training import train
 from muster.common.config import validate
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 from muster.tasks.models import initial_vector

@@ -22,22 +22,22 @@ from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway as Emulated
 from muster.emulator.gateway.rates import Direction
-from muster.emulator.links.controller import Controller
+from muster.emulator.link_control.controller import Controller
 from muster.emulator.links.shape import Shape
-from muster.emulator.links.verification import GatewayUnderTest, Tolerances, verify_gateways
-from muster.emulator.links.verification.grpc_probe import (
+from muster.emulator.verification import GatewayUnderTest, Tolerances, verify_gateways
+from muster.emulator.verification.grpc_probe import (
     GrpcBulk,
     GrpcEcho,
     ProbeIdentities,
     ProbeServer,
 )
-from muster.emulator.links.verification.measuring import (
+from muster.emulator.verification.measuring import (
     MeasuredLink,
     MeasuredTransfer,
     lines_of,
     measure,
 )
-from muster.emulator.links.verification.result import Row, Verification
+from muster.emulator.verification.result import Row, Verification
 from muster.server.rpc.probe import probe
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc

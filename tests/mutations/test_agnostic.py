@@ -5,8 +5,8 @@ import pytest
 from tests.mutations.conftest import Judge
 
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet import oracle
 from muster.emulator.fleet.closed_forms import effective_weights
+from muster.emulator.planning import oracle
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Contribution

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from muster.common.lines import SharedLine, granted
-from muster.emulator.fleet.population import population
 from muster.emulator.gateway import slots
+from muster.emulator.scenario.population import population
 from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.importance import Importance

@@ -18,7 +18,7 @@ import pytest
 from muster.chaos.run_processes import processes_with, run_processes
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
-from muster.emulator.runs.doctor import describe
+from muster.emulator.launch.doctor import describe
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

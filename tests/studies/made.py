@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.studies import Claim, Findings, Result, StudyRun
 
 

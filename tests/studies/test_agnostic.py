@@ -12,8 +12,8 @@ from tests.studies.made import MadeResult, statements
 from muster.client.availability.k_of_n import KOfN
 from muster.emulator.fleet.closed_forms import skew
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.oracle import shares_of
-from muster.emulator.fleet.population import population
+from muster.emulator.planning.oracle import shares_of
+from muster.emulator.scenario.population import population
 from muster.studies import Claim, Findings, Options, Results, StudyRun
 from muster.studies.agnostic.fleet import (
     AGNOSTIC,

@@ -12,8 +12,8 @@ import pytest
 from tests.studies.made import MadeResult, statements
 
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.oracle import shares_of
-from muster.emulator.fleet.population import population
+from muster.emulator.planning.oracle import shares_of
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies import Claim, Options, Results, StudyRun
 from muster.studies.correlated.fleet import (

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.studies.correlated import fleet
 from muster.studies.correlated.fleet import DEVICE_PROBABILITY, EVENTS, FAIR, SIZES
 from muster.studies.correlated.theorems import expected, printed, steps

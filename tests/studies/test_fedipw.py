@@ -8,7 +8,7 @@ from tests.studies.made import MadeResult, statements
 
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.studies.claims import Claim
 from muster.studies.fedipw.fleet import (
     BY_MEANS,

@@ -9,7 +9,7 @@ import pytest
 from tests.studies.made import MadeResult, statements
 
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.studies import Claim, Options, Results, StudyRun
 from muster.studies.selection_by_network.claims import SHARE, predicted_gap
 from muster.studies.selection_by_network.figure import AS_IT_IS

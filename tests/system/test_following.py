@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster.emulator.runs.control import stop
-from muster.emulator.runs.following import status_of, watch
+from muster.emulator.following.following import status_of, watch
+from muster.emulator.run_folder.control import stop
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

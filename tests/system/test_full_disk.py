@@ -21,7 +21,7 @@ import pytest
 
 from muster.common.errors import RunFailed
 from muster.emulator import audit, resume, run
-from muster.emulator.results.summary import read_summary
+from muster.emulator.records.summary import read_summary
 from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from muster.client.availability.traces import AvailabilityTrace, write_traces
 from muster.emulator import Run, run
-from muster.emulator.experiments.planning import plan
+from muster.emulator.planning import plan
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from muster.common import seeds
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.events import RoundCommitted
 from muster.emulator import Run, run
-from muster.emulator.experiments.planning import plan
+from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.gateway.config import GatewayProcess
-from muster.emulator.results.report import link_sections
-from muster.emulator.runs.run_folder import LEDGER
-from muster.emulator.runs.run_progress import RunProgress
+from muster.emulator.planning import plan
+from muster.emulator.report import link_sections
+from muster.emulator.run_folder.folder import LEDGER
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Ledger

@@ -17,9 +17,9 @@ from tests.system.test_faults import STATES, courses, undisturbed
 from muster.common.config import validate
 from muster.common.errors import ConfigError, Unreachable
 from muster.emulator import Run, exported_faults, heal, inject, run
+from muster.emulator.following.following import status_of
+from muster.emulator.injection.by_hand import InjectedByHand
 from muster.emulator.launch.backend import BackendName
-from muster.emulator.runs.fault_control import InjectedByHand
-from muster.emulator.runs.following import status_of
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:

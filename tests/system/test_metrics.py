@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muster.chaos.run_processes import kill_process, run_processes
 from muster.emulator import run
-from muster.emulator.runs.control import stop
+from muster.emulator.run_folder.control import stop
 
 if TYPE_CHECKING:
     from pathlib import Path

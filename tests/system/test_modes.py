@@ -10,8 +10,8 @@ import pytest
 from tests.system.test_crash import KILLS, SOON_S, Killer
 
 from muster.emulator import run
-from muster.emulator.experiments.planning import plan
-from muster.emulator.results.summary import read_summary
+from muster.emulator.planning import plan
+from muster.emulator.records.summary import read_summary
 from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:

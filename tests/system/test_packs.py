@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from muster.common.errors import RunFailed
 from muster.emulator import run
-from muster.emulator.runs.doctor import gpus
+from muster.emulator.launch.doctor import gpus
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

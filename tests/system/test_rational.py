@@ -11,7 +11,7 @@ import pytest
 from tests.system.test_crash import SOON_S, Killer
 
 from muster.emulator import run
-from muster.emulator.results.summary import read_summary
+from muster.emulator.records.summary import read_summary
 from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:

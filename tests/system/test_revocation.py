@@ -11,7 +11,7 @@ import pytest
 
 from muster.chaos.run_processes import kill_process, run_processes
 from muster.emulator import run
-from muster.emulator.runs.control import stop
+from muster.emulator.run_folder.control import stop
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

@@ -19,7 +19,7 @@ from muster.cli.commands import main
 from muster.client.config import Training
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
-from muster.emulator.fleet.population import names_of
+from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import missing_events

@@ -12,7 +12,7 @@ import pytest
 from muster.chaos.run_processes import kill_process, run_processes
 from muster.common.credentials import SECRETS, Credentials, read_credentials
 from muster.emulator import Run, run
-from muster.emulator.runs.control import server_status
+from muster.emulator.run_folder.control import server_status
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
-from muster.emulator.results.summary import read_summary
+from muster.emulator.records.summary import read_summary
 from muster.emulator.runs.running import run
 
 TESTS = Path(__file__).parents[1]

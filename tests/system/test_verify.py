@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from muster.cli.commands import main
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch.processes import Processes
-from muster.emulator.links.verification import verify
-from muster.emulator.links.verification.result import Tolerances
+from muster.emulator.verification import verify
+from muster.emulator.verification.result import Tolerances
 
 LINKS = """
 name = "links"

@@ -18,9 +18,9 @@ from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
 from muster.emulator.faults.registry import FAULTS
-from muster.emulator.fleet import server_view
-from muster.emulator.fleet.enrollment import ENROLLMENTS
-from muster.emulator.runs import doctor
+from muster.emulator.launch import doctor
+from muster.emulator.planning import server_view
+from muster.emulator.scenario.enrollment import ENROLLMENTS
 from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS

@@ -17,12 +17,12 @@ from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
 from muster.common.installation import install_command
+from muster.emulator import verification
 from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.launch import COMPOSE
-from muster.emulator.links import verification
-from muster.emulator.links.verification.result import Tolerances, Verification, compared
-from muster.emulator.runs.run_folder import own
+from muster.emulator.run_folder.folder import own
 from muster.emulator.scenario.reading import DATA_VARIABLE
+from muster.emulator.verification.result import Tolerances, Verification, compared
 
 PLAIN = """
 name = "plain"

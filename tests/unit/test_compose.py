@@ -26,7 +26,7 @@ from muster.emulator.launch.docker.services import (
     Site,
 )
 from muster.emulator.launch.docker.stack import Swarm, empty_mounts, make_empty
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.exact_sum import BLOCK, ExactSum, apply, squared_norm
 from muster.common.schedules import Inverse
-from muster.emulator.fleet.local_work import most_steps
+from muster.emulator.scenario.local_work import most_steps
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Aggregator, Cohort, Contribution
 from muster.server.aggregators.fednova import FedNova

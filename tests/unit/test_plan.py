@@ -6,10 +6,10 @@ import pytest
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
-from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.plan import instants
-from muster.emulator.experiments.planning.result import Learning
-from muster.emulator.experiments.planning.tables import describe
+from muster.emulator.planning import plan
+from muster.emulator.planning.plan import instants
+from muster.emulator.planning.result import Learning
+from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario
 
 LEARNING = Learning([10] * 40, parameters=100)

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.patches import StepPatch
 
 from muster.common.config import validate
-from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.figure import draw
-from muster.emulator.experiments.planning.result import Learning, Plan
-from muster.emulator.experiments.planning.tables import describe, write_plan
+from muster.emulator.planning import plan
+from muster.emulator.planning.result import Learning, Plan
+from muster.emulator.report.plan_figure import draw
+from muster.emulator.report.plan_tables import describe, write_plan
 from muster.emulator.scenario.scenario import Scenario
 
 LEARNING = Learning([10, 10], parameters=100)

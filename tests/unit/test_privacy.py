@@ -13,8 +13,8 @@ from muster.client.training import train
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
-from muster.emulator.fleet.local_work import announced_training
 from muster.emulator.fleet.sampling import sample_of
+from muster.emulator.scenario.local_work import announced_training
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregation.accountant import Accountant
 from muster.server.aggregators import Contribution

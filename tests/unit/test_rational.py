@@ -24,8 +24,8 @@ from muster.common.exchange import (
     Valuation,
 )
 from muster.common.tensors import Vector
-from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.tables import describe
+from muster.emulator.planning import plan
+from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.classification import Digits
 from muster.tasks.models import Softmax

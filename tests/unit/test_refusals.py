@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from muster.cli.commands import main
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
-from muster.emulator.runs.run_folder import new_run_folder
+from muster.emulator.run_folder.folder import new_run_folder
 from muster.emulator.scenario.reading import DATA_VARIABLE
 
 PLAIN = """
@@ -86,7 +86,7 @@ def test_verify_refuses_a_file_that_cannot_be_written_before_it_measures(
 def test_a_plan_is_refused_before_it_is_computed_when_its_folder_takes_no_file(
     muster: Muster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.emulator.experiments.planning.plan", pytest.fail)
+    monkeypatch.setattr("muster.emulator.planning.plan", pytest.fail)
     assert_refused(muster("plan", "plain.toml", "--out", "/proc"), "/proc cannot be written")
 
 

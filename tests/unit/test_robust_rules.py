@@ -13,7 +13,7 @@ from scipy.stats import trim_mean  # type: ignore[import-untyped]
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.exact_sum import BLOCK
-from muster.emulator.runs import doctor
+from muster.emulator.launch import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
 from muster.server.aggregators.contract import Weighing

@@ -7,7 +7,7 @@ import tomli_w
 from muster.client.availability.trace import Replay
 from muster.common.config import Section
 from muster.common.errors import ConfigError
-from muster.emulator.runs import doctor
+from muster.emulator.launch import doctor
 from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS

@@ -27,14 +27,14 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
-from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.result import Learning
-from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess
+from muster.emulator.launch import doctor
+from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.links.settings import LinkSettings, SharedLink
-from muster.emulator.runs import doctor
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.planning import plan
+from muster.emulator.planning.result import Learning
+from muster.emulator.scenario.enrollment import ENROLLMENTS
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group, Launch
 from muster.server.aggregators import AGGREGATORS

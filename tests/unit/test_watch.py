@@ -10,8 +10,8 @@ import pytest
 from tests.unit.emulator.test_progress import committed, waiting
 
 from muster.common.errors import Unreachable
-from muster.emulator.runs import control
-from muster.emulator.runs.following import status_of, watch
+from muster.emulator.following.following import status_of, watch
+from muster.emulator.run_folder import control
 from muster.v1 import operator_pb2 as pb
 
 

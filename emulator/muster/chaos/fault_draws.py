@@ -11,9 +11,9 @@ from typing import Any
 from muster.chaos.fleets import Values
 from muster.client.faults import LifeFault
 from muster.common.faults import FaultConditions, FaultKind, TracedFault
-from muster.emulator.faults.of_scenario import run_time
-from muster.emulator.faults.refusals import target_group
 from muster.emulator.faults.registry import BUILT_IN
+from muster.emulator.fleet.scenario_faults import run_time
+from muster.emulator.scenario.fault_refusals import target_group
 from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.synthetic import Synthetic
 

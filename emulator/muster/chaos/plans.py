@@ -8,8 +8,8 @@ from muster.chaos.fleets import Values, draw_fleet
 from muster.chaos.killer import PlannedKill, Victim
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.emulator.faults.of_scenario import ScenarioFaults
-from muster.emulator.fleet.population import population
+from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 
 _MOST_FAULTS = 5

@@ -17,10 +17,10 @@ from muster.chaos.run_processes import processes_with
 from muster.common.clock import Clock
 from muster.common.faults import TracedFault
 from muster.common.processes import child_command, child_environment
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.emulator.run_audit import audit
-from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.run_folder import JOURNAL
+from muster.emulator.run_folder.folder import JOURNAL
+from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 

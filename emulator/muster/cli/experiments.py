@@ -25,7 +25,7 @@ from muster.cli.options import (
 )
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
-from muster.emulator.runs.run_folder import making, shown
+from muster.emulator.run_folder.folder import making, shown
 
 if TYPE_CHECKING:
     from muster.emulator.launch.backend import BackendName
@@ -43,9 +43,9 @@ def plan(
 ) -> None:
     """Compute the life of SCENARIO's fleet without running it: which devices take part when, and
     which never can."""
-    from muster.emulator.experiments.planning import plan
-    from muster.emulator.experiments.planning.figure import write_figure
-    from muster.emulator.experiments.planning.tables import describe, totals_of, write_plan
+    from muster.emulator.planning import plan
+    from muster.emulator.report.plan_figure import write_figure
+    from muster.emulator.report.plan_tables import describe, totals_of, write_plan
     from muster.emulator.scenario.reading import read_scenario
 
     read = read_scenario(scenario, settings, data)
@@ -108,8 +108,8 @@ def compare(
     as_json: bool,
 ) -> None:
     """Run SCENARIO in variants, each with the same seeds, and compare them."""
-    from muster.emulator.experiments.comparison import compare, resume_comparison
-    from muster.emulator.experiments.comparison.variants import parse_vary
+    from muster.emulator.comparison import compare, resume_comparison
+    from muster.emulator.comparison.variants import parse_vary
 
     watch = partial(watching, quiet=quiet)
     require_one_source(scenario, resume)
@@ -132,7 +132,7 @@ def compare(
             figures=kind,
             watch=watch,
         )
-    from muster.emulator.experiments.comparison.tables import describe, numbers_of
+    from muster.emulator.comparison.tables import describe, numbers_of
 
     print_result(
         lambda: describe(done),

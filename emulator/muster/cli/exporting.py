@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from muster.cli.options import RUN, failures_as_status
-from muster.emulator.runs.run_folder import shown
+from muster.emulator.run_folder.folder import shown
 
 
 @click.command()
@@ -26,6 +26,6 @@ from muster.emulator.runs.run_folder import shown
 def export(folder: Path, to: str, out: Path | None) -> None:
     """Write the results of the run in FOLDER (default runs/latest) for other programs, also while
     the run goes on. Nothing is overwritten."""
-    from muster.emulator.results.export import export
+    from muster.emulator.export import export
 
     click.echo(shown(export(folder, to, out)))

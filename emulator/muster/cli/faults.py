@@ -75,7 +75,7 @@ def inject(
 @failures_as_status
 def heal(folder: Path, name: str | None) -> None:
     """Heal the fault NAME in the run in DIR now, or all faults of programs and links that act."""
-    from muster.emulator.runs.fault_control import heal
+    from muster.emulator.injection.by_hand import heal
 
     click.echo(f"healed: {', '.join(heal(folder, name))}")
 
@@ -103,7 +103,7 @@ def unpause(folder: Path) -> None:
 
     A run that has stopped is resumed by `muster run --resume DIR`.
     """
-    from muster.emulator.runs.fault_control import heal
+    from muster.emulator.injection.by_hand import heal
 
     click.echo(f"healed: {', '.join(heal(folder, kind='pause'))}")
 
@@ -113,13 +113,13 @@ def unpause(folder: Path) -> None:
 @failures_as_status
 def export_faults(folder: Path) -> None:
     """Print the faults that were injected by hand into the run in DIR, as [[faults]] tables."""
-    from muster.emulator.faults.exporting import exported_faults
+    from muster.emulator.export.faults import exported_faults
 
     click.echo(exported_faults(folder), nl=False)
 
 
 def _inject(folder: Path, kind: str, **options: Any) -> None:
-    from muster.emulator.runs.fault_control import inject
+    from muster.emulator.injection.by_hand import inject
 
     done = inject(folder, kind, **options)
     some = ", ".join(done.targets[:5])

@@ -10,7 +10,7 @@ import click
 from muster.cli.options import FIGURES, JSON, RUN, failures_as_status
 from muster.common.clock import WallClock
 from muster.common.files import refusal_of
-from muster.emulator.runs.run_folder import shown
+from muster.emulator.run_folder.folder import shown
 
 
 @click.command()
@@ -19,7 +19,7 @@ from muster.emulator.runs.run_folder import shown
 @failures_as_status
 def status(folder: Path, as_json: bool) -> None:
     """Show how the run in FOLDER stands (default runs/latest), or how it ended."""
-    from muster.emulator.runs.following import status_of
+    from muster.emulator.following.following import status_of
 
     found = status_of(folder)
     click.echo(found.to_json() if as_json else "\n".join(found.lines))
@@ -31,8 +31,8 @@ def status(folder: Path, as_json: bool) -> None:
 @failures_as_status
 def watch(folder: Path, as_json: bool) -> None:
     """Follow the run in FOLDER (default runs/latest) until it ends."""
-    from muster.emulator.runs import following
-    from muster.emulator.runs.progress import progress
+    from muster.emulator.following import following
+    from muster.emulator.following.progress import progress
 
     if as_json:
         for event in following.watch(folder):
@@ -57,7 +57,7 @@ def watch(folder: Path, as_json: bool) -> None:
 @failures_as_status
 def stop(folder: Path) -> None:
     """End the run in FOLDER (default runs/latest). Committed rounds stay, and it can be resumed."""
-    from muster.emulator.runs.control import stop
+    from muster.emulator.run_folder.control import stop
 
     stop(folder)
     click.echo("asked the server to stop the run")
@@ -70,7 +70,7 @@ def stop(folder: Path) -> None:
 def revoke(folder: Path, device: str) -> None:
     """Revoke the credentials of DEVICE, and of the other devices of its process, in the run in
     FOLDER. The run goes on without them."""
-    from muster.emulator.runs.control import revoke
+    from muster.emulator.run_folder.control import revoke
 
     reply = revoke(folder, device)
     others = len(reply.clients) - 1
@@ -85,13 +85,13 @@ def revoke(folder: Path, device: str) -> None:
 def report(folder: Path, kind: str) -> None:
     """Write the figures and report.html of FOLDER (default runs/latest) again; of a comparison, its
     tables and its figure."""
-    from muster.emulator.experiments.run_set import PLAN
-    from muster.emulator.results.report import write_report
-    from muster.emulator.runs.run_folder import run_folder
+    from muster.emulator.comparison.run_set import PLAN
+    from muster.emulator.report import write_report
+    from muster.emulator.run_folder.folder import run_folder
 
     advice = "make the folder writable"
     if (folder / PLAN).is_file():
-        from muster.emulator.experiments.comparison import report_comparison
+        from muster.emulator.comparison import report_comparison
 
         with refusal_of(f"the tables of {shown(folder)} cannot be written", advice):
             page = report_comparison(folder, figures=kind).folder / "comparison.md"

@@ -19,7 +19,7 @@ def live(folder: Path, port: int) -> None:
     """
     from muster.emulator.live.beside import described, require_extra
     from muster.emulator.live.page_address import open_port
-    from muster.emulator.runs.run_folder import run_folder
+    from muster.emulator.run_folder.folder import run_folder
 
     require_extra()
     from muster.emulator.live.serving import serve

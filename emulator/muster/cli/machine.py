@@ -37,7 +37,7 @@ def doctor(scenario: Path | None, backend: "BackendName", data: str | None, as_j
     """Check what this machine, or a Ray cluster, can carry: the fleet of SCENARIO, or 10
     devices."""
     from muster.emulator.launch.choice import kind_of
-    from muster.emulator.runs.doctor import Finding, describe
+    from muster.emulator.launch.doctor import Finding, describe
     from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
 
     read, directory = None, data or os.environ.get(DATA_VARIABLE)
@@ -114,8 +114,8 @@ def verify(
     # gRPC reads its variables when it is imported; it should behave here as in devices.
     settle_environment()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    from muster.emulator.links.verification import Tolerances, verify
-    from muster.emulator.links.verification.tables import describe
+    from muster.emulator.verification import Tolerances, verify
+    from muster.emulator.verification.tables import describe
 
     found = verify(
         read,

@@ -145,7 +145,7 @@ def require_one_source(scenario: Path | None, resume: Path | None) -> None:
 def watching(title: str, quiet: bool) -> "Iterator[Show]":
     """Display one run of several: live on a terminal, otherwise its problems and, unless `quiet`,
     how it ended."""
-    from muster.emulator.runs.progress import LenientProgress, progress
+    from muster.emulator.following.progress import LenientProgress, progress
 
     few_lines = quiet or not sys.stderr.isatty()
     display = LenientProgress(progress(sys.stderr, WallClock(), title=title, quiet=few_lines))

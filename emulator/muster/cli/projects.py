@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from muster.cli.options import failures_as_status
-from muster.emulator.runs.run_folder import shown
+from muster.emulator.run_folder.folder import shown
 
 
 def _names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:

@@ -24,7 +24,7 @@ from muster.cli.options import (
 )
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
-from muster.emulator.runs.run_folder import shown
+from muster.emulator.run_folder.folder import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,10 +66,10 @@ def run(
     as_json: bool,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
-    from muster.emulator.results.summary import describe, failed_expectations
+    from muster.emulator.following.progress import LenientProgress, progress
+    from muster.emulator.records.summary import describe, failed_expectations
+    from muster.emulator.run_folder.folder import run_folder
     from muster.emulator.runs import running
-    from muster.emulator.runs.progress import LenientProgress, progress
-    from muster.emulator.runs.run_folder import run_folder
     from muster.emulator.scenario.reading import read_scenario
 
     require_one_source(scenario, resume)
@@ -141,7 +141,7 @@ def up(
     data: str | None,
 ) -> None:
     """Start SCENARIO's fleet in containers, with Docker Compose, and leave it running."""
-    from muster.emulator.launch.docker import up as containers
+    from muster.emulator.detached import up as containers
     from muster.emulator.scenario.reading import read_scenario
 
     require_one_source(scenario, resume)
@@ -171,9 +171,9 @@ def up(
 @failures_as_status
 def down(folder: Path, everything: bool) -> None:
     """End the fleet of FOLDER (default runs/latest) and remove all it has in Docker."""
-    from muster.emulator.launch.docker import down as containers
-    from muster.emulator.results.summary import describe
-    from muster.emulator.runs.run_folder import run_folder
+    from muster.emulator.detached import down as containers
+    from muster.emulator.records.summary import describe
+    from muster.emulator.run_folder.folder import run_folder
 
     say = partial(click.echo, err=True)
     if everything:

@@ -6,7 +6,7 @@ import click
 
 from muster.cli.options import failures_as_status
 from muster.common.files import refusal_of
-from muster.emulator.runs.run_folder import shown
+from muster.emulator.run_folder.folder import shown
 
 
 @click.group()
@@ -37,8 +37,8 @@ def import_trace(source: Path, out: Path) -> None:
 def export_trace(folder: Path, out: Path) -> None:
     """Write which devices were available when in the run in FOLDER to OUT, a .csv or .json file."""
     from muster.client.availability.traces import write_traces
-    from muster.emulator.results.trace_export import traces_of_run
-    from muster.emulator.runs.run_folder import run_folder
+    from muster.emulator.export.traces import traces_of_run
+    from muster.emulator.run_folder.folder import run_folder
 
     traces = traces_of_run(run_folder(folder))
     with refusal_of(f"{out} cannot be written", "name another file"):

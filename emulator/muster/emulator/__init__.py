@@ -12,11 +12,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.emulator.experiments.comparison import Comparison, compare, resume_comparison
-    from muster.emulator.experiments.planning import Plan, plan
-    from muster.emulator.faults.exporting import exported_faults
+    from muster.emulator.comparison import Comparison, compare, resume_comparison
+    from muster.emulator.export.faults import exported_faults
+    from muster.emulator.injection.by_hand import heal, inject
+    from muster.emulator.planning import Plan, plan
     from muster.emulator.run_audit import AuditResult, audit
-    from muster.emulator.runs.fault_control import heal, inject
     from muster.emulator.runs.running import Run, resume, run
 
 __all__ = [

@@ -9,9 +9,9 @@ from muster.client.nursery import prepare
 from muster.common.credentials import SECRETS, credentials_path, device_name
 from muster.common.files import write_atomic
 from muster.emulator.credentials.issuing import Issuer
-from muster.emulator.faults.of_scenario import ScenarioFaults
 from muster.emulator.fleet.packs import DeviceFolders
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 from muster.tasks.task import OpenTask

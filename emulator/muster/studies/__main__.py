@@ -33,7 +33,7 @@ def main() -> None:
 def run_order(order: dict[str, Any]) -> dict[str, str]:
     """Run the scenario of an order and return the answer."""
     from muster.common.errors import MusterError
-    from muster.emulator.experiments.run_set import asked_to_stop, run_or_resume
+    from muster.emulator.comparison.run_set import asked_to_stop, run_or_resume
     from muster.emulator.scenario.reading import settled
     from muster.studies.workers import IN_MEMORY
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from muster.emulator.results.intervals import interval
+from muster.emulator.records.intervals import interval
 
 BySeed = Mapping[int, float]
 """Seed to the value that was measured with it; NaN without a value."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from muster.common.errors import ConfigError
 from muster.emulator.launch.backend import BackendName
-from muster.emulator.results.summary import clean
-from muster.emulator.runs.run_folder import shown
+from muster.emulator.records.summary import clean
+from muster.emulator.run_folder.folder import shown
 from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.studies.claims import Claim
 from muster.studies.outcome import Studied

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pandas as pd
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report.losses import lost_updates
+from muster.emulator.records.account import Account
+from muster.emulator.report.losses import lost_updates
 from muster.studies.results import Result, Results
 
 _COUNTED = ["rounds", "calls", "folded", "declined", "lost", "bytes_up", "bytes_down"]

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from muster.common.files import write_atomic
-from muster.emulator.experiments.run_set import PLAN
-from muster.emulator.results.report.page import save_figure, write_page
-from muster.emulator.results.report.section import ReportSection, ReportTable
-from muster.emulator.results.summary import bytes_text, clean, seconds_text
-from muster.emulator.results.tabular import Table, markdown
+from muster.emulator.comparison.run_set import PLAN
+from muster.emulator.records.summary import bytes_text, clean, seconds_text
+from muster.emulator.records.tabular import Table, markdown
+from muster.emulator.report.page import save_figure, write_page
+from muster.emulator.report.section import ReportSection, ReportTable
 from muster.studies import network, plan
 from muster.studies.claims import Claim
 from muster.studies.outcome import Studied

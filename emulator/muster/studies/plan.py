@@ -10,8 +10,8 @@ import orjson
 
 from muster.common.errors import ConfigError
 from muster.common.installation import VERSION
-from muster.emulator.experiments.comparison.variants import folder_names
-from muster.emulator.results.tabular import Table
+from muster.emulator.comparison.variants import folder_names
+from muster.emulator.records.tabular import Table
 from muster.emulator.scenario.reading import settled
 from muster.studies.registry import STUDIES
 from muster.studies.study import Options, Study

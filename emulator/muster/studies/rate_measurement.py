@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from muster.common.clock import WallClock
-from muster.emulator.experiments.comparison.variants import folder_names
-from muster.emulator.experiments.run_set import has_ended
-from muster.emulator.results.summary import seconds_text
+from muster.emulator.comparison.run_set import has_ended
+from muster.emulator.comparison.variants import folder_names
+from muster.emulator.records.summary import seconds_text
 from muster.studies.claims import Claim
 from muster.studies.plan import PlannedRun, find_study
 from muster.studies.rates import Rates, rates_of

@@ -17,9 +17,9 @@ from safetensors.numpy import load_file
 
 from muster.common.errors import RunFailed
 from muster.common.tensors import WIRE, Vector
-from muster.emulator.experiments.run_set import ENDED
-from muster.emulator.results.account import Account
-from muster.emulator.results.summary import MODEL, read_summary
+from muster.emulator.comparison.run_set import ENDED
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import MODEL, read_summary
 
 if TYPE_CHECKING:
     from muster.emulator.scenario.scenario import Scenario

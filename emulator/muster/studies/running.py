@@ -11,7 +11,7 @@ from pathlib import Path
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, MusterError
-from muster.emulator.experiments.run_set import (
+from muster.emulator.comparison.run_set import (
     PLAN,
     Watch,
     asked_to_stop,
@@ -21,8 +21,8 @@ from muster.emulator.experiments.run_set import (
     run_or_resume,
     unwatched,
 )
-from muster.emulator.results.summary import clean, seconds_text
-from muster.emulator.results.tabular import aligned
+from muster.emulator.records.summary import clean, seconds_text
+from muster.emulator.records.tabular import aligned
 from muster.emulator.runs import running
 from muster.studies.outcome import Studied
 from muster.studies.pace import Pace

@@ -56,7 +56,7 @@ class StudyFigure:
 
     Attributes:
         draw: draws the figure, without pyplot and in the look of
-            `muster.emulator.results.report.style`; the titles of its axes state the findings. It is
+            `muster.emulator.report.style`; the titles of its axes state the findings. It is
             called only if a page is written.
         text: a sentence or two that tell the reader what to look for.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.emulator.experiments.comparison.variants import value_text
+from muster.emulator.comparison.variants import value_text
 from muster.emulator.scenario.scenario import Scenario
 
 Label = str | int | float | bool

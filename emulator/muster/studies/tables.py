@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 
 from muster.common.files import write_atomic
-from muster.emulator.results.report.section import ReportTable
-from muster.emulator.results.summary import clean, number_text
+from muster.emulator.records.summary import clean, number_text
+from muster.emulator.report.section import ReportTable
 from muster.studies.claims import Claim
 
 MARKS = {True: "✓", False: "✗"}

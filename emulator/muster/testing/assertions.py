@@ -4,10 +4,10 @@ was found."""
 from typing import Any
 
 from muster.common.config import validate
-from muster.emulator.expectations.fact_values import FactValues
-from muster.emulator.expectations.judging import judge, judgement_text
 from muster.emulator.expectations.settings import Expectation
-from muster.emulator.results.fault_windows import fault_windows, occurrences_of
+from muster.emulator.records.fact_values import FactValues
+from muster.emulator.records.fault_windows import fault_windows, occurrences_of
+from muster.emulator.records.judging import judge, judgement_text
 from muster.emulator.runs.running import Run
 
 _ACCOUNTED = ["folded", "weight_sum", "normaliser", "loss"]

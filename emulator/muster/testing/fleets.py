@@ -12,7 +12,7 @@ from muster.chaos.run_processes import kill_process, run_processes
 from muster.common.config import validate
 from muster.common.errors import RunFailed
 from muster.common.own_code import use
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.emulator.runs import running
 from muster.emulator.runs.running import Run
 from muster.emulator.scenario.own_code import settle_modules

@@ -22,10 +22,10 @@ from muster.common.events import Evaluated, RoundCommitted
 from muster.common.exchange import Key, Update
 from muster.common.testing import made_credentials
 from muster.emulator.gateway.words import Word, Words
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.emulator.run_audit.evidence import Evidence
-from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.run_folder import JOURNAL, LEDGER
+from muster.emulator.run_folder.folder import JOURNAL, LEDGER
+from muster.emulator.run_folder.journal_tail import Tail
 from muster.server.account.journal_recovery import newest, numbers
 from muster.server.account.ledger import Ledger
 from muster.server.account.page_sums import sums_path

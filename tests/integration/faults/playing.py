@@ -10,7 +10,7 @@ import pandas as pd
 from safetensors.numpy import load_file
 
 from muster.common.config import validate
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 

@@ -10,7 +10,7 @@ from tests.integration.faults.playing import CLIENTS, STRUCK, WHOLE, Play, on_st
 from muster.client.faults.update_effects import MOST_DAMAGE
 from muster.client.training import train
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.tasks.models import initial_vector
 
 

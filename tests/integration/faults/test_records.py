@@ -15,12 +15,12 @@ from tests.integration.faults.playing import (
 )
 
 from muster.common.errors import ConfigError
-from muster.emulator.experiments.planning import plan
-from muster.emulator.faults.of_scenario import ScenarioFaults
-from muster.emulator.faults.recording import record_afterwards
-from muster.emulator.fleet.population import population
+from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.injection.recording import record_afterwards
 from muster.emulator.launch.docker.compose_command import require_supported
-from muster.emulator.results.account import Account
+from muster.emulator.planning import plan
+from muster.emulator.records.account import Account
+from muster.emulator.scenario.population import population
 from muster.simulation.whole_run import simulate_run
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.integration.flower.conftest import CLIENT, EVALUATE, MAIN, PROJECT, SERVER, TRAIN, filled
 
 from muster.cli.commands import main
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 
 if TYPE_CHECKING:
     from tests.integration.flower.conftest import MakeApp

@@ -17,7 +17,7 @@ from muster.common.testing import made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
-from muster.emulator.links.controller import Controller
+from muster.emulator.link_control.controller import Controller
 from muster.emulator.links.shape import Shape
 
 HOST = "127.0.0.1"

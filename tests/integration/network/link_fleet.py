@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from muster.common.clock import WallClock
 from muster.common.testing import made_credentials
-from muster.emulator.faults.link_site import LinkSite
 from muster.emulator.gateway.config import gateway_name
-from muster.emulator.links.network import GatewayFleet
+from muster.emulator.link_control.link_site import LinkSite
+from muster.emulator.link_control.network import GatewayFleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from muster.emulator.credentials.issuing import Certifier, drawn_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
-from muster.emulator.links.controller import Controller
+from muster.emulator.link_control.controller import Controller
 from muster.wire.connections.encryption import require_encrypted
 from muster.wire.connections.ports import PortLimits
 from muster.wire.connections.streams import open_stream

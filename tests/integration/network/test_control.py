@@ -17,7 +17,7 @@ from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unre
 from muster.common.lines import SharedLine, granted
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import Ports
-from muster.emulator.links.controller import Controller
+from muster.emulator.link_control.controller import Controller
 from muster.emulator.links.shape import Shape
 
 if TYPE_CHECKING:

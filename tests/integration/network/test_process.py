@@ -13,7 +13,7 @@ from tests.integration.network.link_fleet import CONTROLLER
 from muster.common.clock import WallClock
 from muster.common.credentials import write_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.links.controller import Controller
+from muster.emulator.link_control.controller import Controller
 from muster.emulator.links.shape import Shape
 
 TAKEN = Ports(host="127.0.0.1", control=0, devices={"a": 1, "b": 1})

@@ -9,7 +9,7 @@ from muster.client.availability import DeviceBatch
 from muster.client.availability.markov import Markov
 from muster.client.availability.trace import Replay
 from muster.client.availability.traces import AvailabilityTrace, write_traces
-from muster.emulator.results.trace_export import export_traces
+from muster.emulator.export.traces import export_traces
 
 MakeCast = Callable[..., DeviceBatch]
 

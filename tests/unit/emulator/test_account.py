@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster.common.errors import ConfigError, LedgerError
-from muster.emulator.results.account import Account
-from muster.emulator.results.ledger_file import open_ledger
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.records.summary import outline
 from muster.server.account.ledger import SCHEMA_VERSION
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 
 from muster.common.config import validate
 from muster.emulator.fleet.packs import DeviceFolders
-from muster.emulator.runs import doctor
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.launch import doctor
+from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 
 PHONES = {"name": "phones", "count": 2, "device": {"profile": "phone"}}
@@ -49,7 +49,7 @@ def test_a_plan_that_would_take_long_is_left_to_muster_plan(
     }
     (tmp_path / "setup").mkdir()
     prepared = {"examples": [10, 10], "schema": [{"name": "w", "shape": [2]}]}
-    monkeypatch.setattr("muster.emulator.runs.process_configs.plan", pytest.fail)
+    monkeypatch.setattr("muster.emulator.launch.process_configs.plan", pytest.fail)
     blueprint = ProcessConfigs(validate(Scenario, values, "test"), tmp_path)
     blueprint.write_plan(prepared, lambda done, of: None)
     assert not (tmp_path / "plan.csv").exists()

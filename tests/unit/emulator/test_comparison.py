@@ -12,18 +12,18 @@ import pytest
 from matplotlib.figure import Figure
 
 from muster.common.errors import ConfigError
-from muster.emulator.experiments.comparison.columns import ENDS, TARGETS, cell
-from muster.emulator.experiments.comparison.figure import draw
-from muster.emulator.experiments.comparison.outcome import (
+from muster.emulator.comparison.columns import ENDS, TARGETS, cell
+from muster.emulator.comparison.figure import draw
+from muster.emulator.comparison.outcome import (
     MEASURES,
     differences_of,
     means_of,
     read_runs,
 )
-from muster.emulator.experiments.comparison.plan import ComparisonPlan, make_plan
-from muster.emulator.experiments.comparison.variants import folder_names, labels_of, parse_vary
-from muster.emulator.results.intervals import interval
-from muster.emulator.results.summary import write_summary
+from muster.emulator.comparison.plan import ComparisonPlan, make_plan
+from muster.emulator.comparison.variants import folder_names, labels_of, parse_vary
+from muster.emulator.records.intervals import interval
+from muster.emulator.records.summary import write_summary
 from muster.server.rounds.selection import UniformSelection
 
 PLAIN = """
@@ -180,7 +180,7 @@ def test_a_plan_with_own_code_can_be_read_by_another_process(scenario: Path) -> 
     written = scenario.with_name("plan.json")
     written.write_text(plan.to_json())
     read = (
-        "import sys; from muster.emulator.experiments.comparison.plan import ComparisonPlan; "
+        "import sys; from muster.emulator.comparison.plan import ComparisonPlan; "
         "ComparisonPlan.from_json(open(sys.argv[1]).read(), 'plan.json')"
     )
     subprocess.run([sys.executable, "-P", "-c", read, written], check=True)

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from muster.cli.commands import main
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import Comparison, compare, resume_comparison
-from muster.emulator.experiments.comparison import report_comparison
-from muster.emulator.experiments.comparison.outcome import targets_of
-from muster.emulator.experiments.comparison.plan import make_plan
-from muster.emulator.experiments.comparison.tables import describe
-from muster.emulator.results.account import Account
-from muster.emulator.results.summary import summarise, write_summary
+from muster.emulator.comparison import report_comparison
+from muster.emulator.comparison.outcome import targets_of
+from muster.emulator.comparison.plan import make_plan
+from muster.emulator.comparison.tables import describe
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import summarise, write_summary
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario

@@ -6,8 +6,8 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.emulator.fleet.population import population
-from muster.emulator.runs import doctor
+from muster.emulator.launch import doctor
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 
 

@@ -10,19 +10,19 @@ import pytest
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
-from muster.emulator.expectations.fact_values import FactValues
 from muster.emulator.expectations.facts import FACTS
-from muster.emulator.expectations.judged_rounds import JudgedRounds
-from muster.emulator.expectations.judging import Judgement, judge_run, judgement_text
 from muster.emulator.expectations.language import Fact, read_condition
-from muster.emulator.results.account import Account
-from muster.emulator.results.fault_windows import (
+from muster.emulator.records.account import Account
+from muster.emulator.records.fact_values import FactValues
+from muster.emulator.records.fault_windows import (
     FaultOccurrence,
     FaultWindow,
     fault_occurrences,
     fault_windows,
 )
-from muster.emulator.results.summary import describe, failed_expectations, summarise
+from muster.emulator.records.judged_rounds import JudgedRounds
+from muster.emulator.records.judging import Judgement, judge_run, judgement_text
+from muster.emulator.records.summary import describe, failed_expectations, summarise
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
 from muster.common.installation import install_command
-from muster.emulator.results.account import TABLES, Account
-from muster.emulator.results.export import EXPORTERS, mlflow_store
-from muster.emulator.results.export.metrics import metric_points
+from muster.emulator.export import EXPORTERS, mlflow_store
+from muster.emulator.export.metrics import metric_points
+from muster.emulator.records.account import TABLES, Account
 
 from .conftest import STARTED_AT, RunFolder
 

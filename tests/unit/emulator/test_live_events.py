@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.live_events import live_events
+from muster.emulator.following.live_events import live_events
+from muster.emulator.run_folder.journal_tail import Tail
 
 
 def event(name: str, role: str) -> dict[str, Any]:

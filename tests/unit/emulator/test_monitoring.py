@@ -19,11 +19,11 @@ from muster.common.errors import ConfigError
 from muster.common.testing import ManualClock
 from muster.emulator.credentials.authority import Authority
 from muster.emulator.credentials.issuing import Certifier, Issuer
+from muster.emulator.launch import doctor
 from muster.emulator.launch.docker.compose import Project, compose_text
 from muster.emulator.launch.docker.compose_project import fleet
 from muster.emulator.launch.docker.services import Service, Site
-from muster.emulator.runs import doctor
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.metrics.measures import MEASURES, Kind
 

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.runs.progress import FEW_ROUNDS, Lines, LivePanel, facts_of, progress, stage_of
-from muster.emulator.runs.run_progress import RunProgress
+from muster.emulator.following.progress import (
+    FEW_ROUNDS,
+    Lines,
+    LivePanel,
+    facts_of,
+    progress,
+    stage_of,
+)
+from muster.emulator.following.run_progress import RunProgress
 
 
 class ManualClock:

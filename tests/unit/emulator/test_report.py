@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from muster.common.errors import LedgerError
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import page, sections, style, write_report
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import ReportSection, ReportTable
-from muster.emulator.results.summary import outline, summarise, write_summary
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline, summarise, write_summary
+from muster.emulator.report import page, sections, style, write_report
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.section import ReportSection, ReportTable
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.export.metrics import metric_points
-from muster.emulator.results.report import app_metrics
-from muster.emulator.results.report.weight_sections import estimates, weights
-from muster.emulator.results.summary import outline
+from muster.emulator.export.metrics import metric_points
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import app_metrics
+from muster.emulator.report.weight_sections import estimates, weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import balance
-from muster.emulator.results.report.balance_panels import MOST_PANELS
-from muster.emulator.results.report.balance_section import represented
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import ReportSection
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import balance
+from muster.emulator.report.balance_panels import MOST_PANELS
+from muster.emulator.report.balance_section import represented
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.section import ReportSection
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
@@ -290,7 +290,7 @@ def test_of_many_covariates_those_most_out_of_balance_are_shown(run: RunFolder) 
 
 
 def test_the_outlines_add_up_to_what_they_are_of() -> None:
-    from muster.emulator.results.report import balance_panels
+    from muster.emulator.report import balance_panels
 
     values = np.linspace(0.0, 1.0, 400)
     weights = {stage: np.ones(400) for stage in balance.STAGES}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import coverage
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.weight_sections import estimates, weights
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import coverage
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.weight_sections import estimates, weights
 
 if TYPE_CHECKING:
     from pathlib import Path

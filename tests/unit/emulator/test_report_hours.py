@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.patches import StepPatch
 
-from muster.emulator.experiments.planning.figure import draw
-from muster.emulator.experiments.planning.plan import plan
-from muster.emulator.experiments.planning.result import Learning
-from muster.emulator.results.account import Account
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.hours import Hours
+from muster.emulator.planning.plan import plan
+from muster.emulator.planning.result import Learning
+from muster.emulator.records.account import Account
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.hours import Hours
+from muster.emulator.report.plan_figure import draw
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:

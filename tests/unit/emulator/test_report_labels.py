@@ -10,11 +10,11 @@ import pytest
 from matplotlib.patches import Patch, StepPatch
 from matplotlib.text import Text
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import style, write_report
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.names import drawable, noting_names, wrapped
-from muster.emulator.results.report.timeline import key
+from muster.emulator.records.account import Account
+from muster.emulator.report import style, write_report
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.names import drawable, noting_names, wrapped
+from muster.emulator.report.timeline import key
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[3]
-REPORT = REPOSITORY / "emulator/muster/emulator/results/report"
+REPORT = REPOSITORY / "emulator/muster/emulator/report"
 
 LONG = ("phones-of-the-northern-country-side", "phones-of-the-southern-country-side")
 

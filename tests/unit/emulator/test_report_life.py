@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import call_map, life_sections, sections, write_report
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.hours import Hours
-from muster.emulator.results.report.section import ReportSection
-from muster.emulator.results.report.timeline import Timeline
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import call_map, life_sections, sections, write_report
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.hours import Hours
+from muster.emulator.report.section import ReportSection
+from muster.emulator.report.timeline import Timeline
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import link_sections, write_report
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.intervals import Bend, Overlaps
-from muster.emulator.results.report.links import (
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import link_sections, write_report
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.intervals import Bend, Overlaps
+from muster.emulator.report.links import (
     NOBODY,
     links_of,
     moves_in,
@@ -25,9 +26,8 @@ from muster.emulator.results.report.links import (
     totals_of,
     waited_for,
 )
-from muster.emulator.results.report.section import ReportSection
-from muster.emulator.results.report.use import span_of, used
-from muster.emulator.results.summary import outline
+from muster.emulator.report.section import ReportSection
+from muster.emulator.report.use import span_of, used
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

@@ -8,18 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import pace
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.timeline import Timeline
-from muster.emulator.results.report.working_time import (
+from muster.emulator.following.following import status_of
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import describe, outline
+from muster.emulator.report import pace
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.timeline import Timeline
+from muster.emulator.report.working_time import (
     version_ends,
     working_course,
     working_shares,
     working_times,
 )
-from muster.emulator.results.summary import describe, outline
-from muster.emulator.runs.following import status_of
 
 if TYPE_CHECKING:
     from pathlib import Path

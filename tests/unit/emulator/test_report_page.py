@@ -12,8 +12,8 @@ import pytest
 
 from muster.emulator.live.page_files import coded
 from muster.emulator.live.run_data import MOST_LIVES, run_data
-from muster.emulator.results.report import page, style, write_report
-from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.report import page, style, write_report
+from muster.emulator.report.figures import FIGURES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +113,7 @@ def test_a_life_has_as_many_calls_as_fit(run: RunFolder) -> None:
 
 def test_a_report_is_written_without_the_packages_of_the_live_page() -> None:
     code = (
-        "import sys, muster.emulator.results.report; "
+        "import sys, muster.emulator.report; "
         "sys.exit(any(name in sys.modules for name in ('starlette', 'uvicorn')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=100).returncode == 0

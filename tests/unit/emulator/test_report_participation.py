@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import participation
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.life_sections import planned
-from muster.emulator.results.report.section import ReportSection
-from muster.emulator.results.report.sections import SECTIONS, headline
-from muster.emulator.results.summary import PARTICIPATION, describe, outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import PARTICIPATION, describe, outline
+from muster.emulator.report import participation
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.life_sections import planned
+from muster.emulator.report.section import ReportSection
+from muster.emulator.report.sections import SECTIONS, headline
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

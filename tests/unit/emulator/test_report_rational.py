@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.patches import StepPatch
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import utility_curves, willingness
-from muster.emulator.results.report.balance_section import represented
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import utility_curves, willingness
+from muster.emulator.report.balance_section import represented
+from muster.emulator.report.figures import FIGURES
 
 if TYPE_CHECKING:
     from pathlib import Path

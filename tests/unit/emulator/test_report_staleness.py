@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import staleness
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.sections import headline
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import staleness
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.sections import headline
 
 if TYPE_CHECKING:
     from pathlib import Path

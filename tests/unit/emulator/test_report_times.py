@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster.emulator.fleet.lives import members_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import sections, times
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import ReportSection, ReportTable
-from muster.emulator.results.report.training_times import modelled_training
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import sections, times
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.section import ReportSection, ReportTable
+from muster.emulator.report.training_times import modelled_training
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from matplotlib.patches import StepPatch
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import weight_sections
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import ReportSection
-from muster.emulator.results.report.shares import MOST_LINES
-from muster.emulator.results.summary import outline
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import outline
+from muster.emulator.report import weight_sections
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.section import ReportSection
+from muster.emulator.report.shares import MOST_LINES
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

@@ -20,14 +20,14 @@ from muster.client.memory import Memory, RoundRecord, State
 from muster.common.causes import OWN_CODE_FAILED
 from muster.common.credentials import OPERATOR, SECRETS, credentials_path
 from muster.common.testing import made_credentials
-from muster.emulator.results.ledger_file import open_ledger
+from muster.emulator.records.inputs import changes, inputs_of
+from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.record_checks import check_inputs
 from muster.emulator.run_audit.result import CheckLog
+from muster.emulator.run_folder.folder import resume_advice
+from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.runs import running
-from muster.emulator.runs.inputs import changes, inputs_of
-from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.run_folder import resume_advice
 from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.server.account.ledger import SCHEMA_VERSION
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from muster.common.errors import LaunchFailed
-from muster.emulator.launch.docker.stack_start import wait_for_a_round
-from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.run_progress import RunProgress
+from muster.emulator.detached.stack_start import wait_for_a_round
+from muster.emulator.following.run_progress import RunProgress
+from muster.emulator.run_folder.journal_tail import Tail
 
 FAILED = {
     "event": "ended",

@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from muster.cli.commands import main
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, RunFailed
-from muster.emulator.results.account import Account
-from muster.emulator.results.summary import summarise, write_summary
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import summarise, write_summary
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario

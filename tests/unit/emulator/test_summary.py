@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from muster.emulator.results.account import Account
-from muster.emulator.results.summary import (
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import (
     bytes_text,
     clean,
     describe,

@@ -9,12 +9,13 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
+from muster.emulator.detached.supervised_start import FirstRound
+from muster.emulator.detached.up import RESTARTS, left_running
+from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker.compose_containers import published_port
-from muster.emulator.launch.docker.supervised_start import FirstRound
-from muster.emulator.launch.docker.up import RESTARTS, left_running
-from muster.emulator.runs import supervisor_socket
-from muster.emulator.runs.run_folder import (
+from muster.emulator.run_folder import supervisor_socket
+from muster.emulator.run_folder.folder import (
     DETACHED_LOG,
     LEDGER,
     SCENARIO,
@@ -23,8 +24,7 @@ from muster.emulator.runs.run_folder import (
     resume_advice,
     resume_command,
 )
-from muster.emulator.runs.run_progress import RunProgress
-from muster.emulator.runs.supervisor_socket import end_supervisor
+from muster.emulator.run_folder.supervisor_socket import end_supervisor
 from muster.emulator.scenario.scenario import Scenario
 
 STARTED = {

@@ -17,7 +17,7 @@ from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch.backend import Died, EndedBeforeReady, Program, ProgramPauses
 from muster.emulator.launch.pausing import Pauses
-from muster.emulator.runs.run_folder import new_run_folder
+from muster.emulator.run_folder.folder import new_run_folder
 from muster.emulator.runs.supervisor import Supervisor
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess

@@ -13,7 +13,7 @@ from tests.integration.network.hostile import hang_up
 from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, Unreachable
 from muster.common.testing import ManualClock
-from muster.emulator.runs.supervisor_socket import SupervisorSocket, ask_supervisor
+from muster.emulator.run_folder.supervisor_socket import SupervisorSocket, ask_supervisor
 
 
 async def handle(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(muster.emulator.__file__).parent
 FOR_PEOPLE = (
-    *PACKAGE.glob("results/report/*.py"),
+    *PACKAGE.glob("report/*.py"),
     PACKAGE / "results/summary.py",
     *PACKAGE.glob("live/*.py"),
     *PACKAGE.glob("runs/*.py"),
     *PACKAGE.glob("live/page/*.js"),
     *PACKAGE.glob("live/page/*.html"),
-    *PACKAGE.glob("results/report/*.html"),
+    *PACKAGE.glob("report/*.html"),
 )
 PROSE = re.compile(r"\bclients?\b", re.IGNORECASE)
 VALUE = re.compile(r"\$?\{[^}]*\}")

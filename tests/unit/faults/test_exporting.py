@@ -9,7 +9,7 @@ import pytest
 from tests.integration.faults.playing import scenario
 
 from muster.common.errors import ConfigError
-from muster.emulator.faults.exporting import exported_faults
+from muster.emulator.export.faults import exported_faults
 
 
 def written(folder: Path, *lines: dict[str, Any], **more: Any) -> Path:

@@ -11,9 +11,9 @@ import pytest
 
 from muster.common.testing import ManualClock
 from muster.emulator.faults.catalogue.memory_limit import MemoryLimit
-from muster.emulator.faults.fleet_site import FleetSite
+from muster.emulator.injection.fleet_site import FleetSite
 from muster.emulator.launch.backend import ProgramUse
-from muster.emulator.launch.limits import Limited
+from muster.emulator.run_folder.limits import Limited
 
 MEBI = 1 << 20
 

@@ -9,9 +9,9 @@ import pytest
 from muster.common.events import Event
 from muster.common.testing import ManualClock
 from muster.emulator.faults.injection import FaultSite, InjectedFault
-from muster.emulator.faults.injector import FaultInjector
-from muster.emulator.faults.timeline import FaultTimeline, Occurrence, TimelineFault
 from muster.emulator.faults.times import RunTime
+from muster.emulator.fleet.fault_timeline import FaultTimeline, Occurrence, TimelineFault
+from muster.emulator.injection.injector import FaultInjector
 
 LOCKSTEP = RunTime(lockstep=True, fixed=True, round_s=60.0, rounds=20, horizon_s=1200.0)
 WALL = RunTime(lockstep=False, fixed=False, round_s=5.0, rounds=20, horizon_s=1000.0)

@@ -11,11 +11,11 @@ from muster.common.errors import ConfigError
 from muster.common.events import Event
 from muster.common.testing import ManualClock
 from muster.emulator.faults.injection import FaultSite
-from muster.emulator.faults.injector import FaultInjector
-from muster.emulator.faults.manual_faults import FaultRequest, HealRequest, ManualFaults
-from muster.emulator.faults.of_scenario import run_time
-from muster.emulator.faults.timeline import FaultTimeline
-from muster.emulator.fleet.population import population
+from muster.emulator.fleet.fault_timeline import FaultTimeline
+from muster.emulator.fleet.scenario_faults import run_time
+from muster.emulator.injection.injector import FaultInjector
+from muster.emulator.injection.manual_faults import FaultRequest, HealRequest, ManualFaults
+from muster.emulator.scenario.population import population
 
 CLIENTS = {"dev-0000", "dev-0001", "dev-0002", "dev-0003"}
 WALL = {

@@ -9,16 +9,16 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.testing import ManualClock
-from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.tables import describe
 from muster.emulator.faults.registry import BUILT_IN
-from muster.emulator.results.account import Account
-from muster.emulator.results.report import write_report
-from muster.emulator.results.report.faults import section, shade, shaded_rounds
-from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.summary import describe as describe_run
-from muster.emulator.results.summary import outline
-from muster.emulator.runs.progress import Lines
+from muster.emulator.following.progress import Lines
+from muster.emulator.planning import plan
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import describe as describe_run
+from muster.emulator.records.summary import outline
+from muster.emulator.report import write_report
+from muster.emulator.report.faults import section, shade, shaded_rounds
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 

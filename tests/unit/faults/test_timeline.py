@@ -8,10 +8,10 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.emulator.faults.device_faults import window_of
-from muster.emulator.faults.of_scenario import ScenarioFaults
-from muster.emulator.faults.timeline import FaultTimeline, Occurrence
-from muster.emulator.fleet.population import population
+from muster.emulator.fleet.device_faults import window_of
+from muster.emulator.fleet.fault_timeline import FaultTimeline, Occurrence
+from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 
 

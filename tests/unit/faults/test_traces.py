@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.emulator.faults.traces import LedgerTraces
+from muster.emulator.records.fault_traces import LedgerTraces
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import (
     AnswerRow,

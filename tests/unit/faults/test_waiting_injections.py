@@ -3,8 +3,8 @@
 from typing import Any
 
 from muster.emulator.faults.catalogue.crash import Crash
-from muster.emulator.faults.timeline import Occurrence
-from muster.emulator.faults.waiting_injections import PlannedInjection, WaitingInjections
+from muster.emulator.fleet.fault_timeline import Occurrence
+from muster.emulator.injection.waiting_injections import PlannedInjection, WaitingInjections
 
 
 def waiting(*times: dict[str, Any]) -> WaitingInjections:

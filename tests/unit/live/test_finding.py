@@ -13,7 +13,7 @@ from muster.emulator.live.fleet_state import FleetState, LedgerRows, RoundFacts
 from muster.emulator.live.page_state import sections
 from muster.emulator.live.round_digest import DeviceAnswer, DeviceUpdate
 from muster.emulator.live.run_setup import GroupSetup, RunSetup
-from muster.emulator.results.summary import seconds_text
+from muster.emulator.records.summary import seconds_text
 
 GROUPS = (GroupSetup("near", 3, 0), GroupSetup("far", 3, 3), GroupSetup("office", 1, 6))
 CLIENTS = tuple(f"{group.name}-{place:04}" for group in GROUPS for place in range(group.count))

@@ -11,7 +11,7 @@ from muster.common.clock import WallClock
 from muster.common.testing import ManualClock
 from muster.emulator.launch import COMPOSE
 from muster.emulator.live.follower import Follower
-from muster.emulator.runs.run_folder import ADDRESS, JOURNAL, SCENARIO
+from muster.emulator.run_folder.folder import ADDRESS, JOURNAL, SCENARIO
 
 TOML = """
 name = "made-up"

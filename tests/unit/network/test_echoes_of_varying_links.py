@@ -15,22 +15,22 @@ from muster.emulator.gateway.rates import DIRECTIONS, Unlimited
 from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.links.settings import LinkSettings, Profile
 from muster.emulator.links.shape import Shape
-from muster.emulator.links.verification.echo_model import sent_echoes
-from muster.emulator.links.verification.judging import (
+from muster.emulator.verification.echo_model import sent_echoes
+from muster.emulator.verification.judging import (
     RoundTrips,
     expected_rtt_s,
     grpc_rtt_row,
     judge_rate,
     judge_rtt,
 )
-from muster.emulator.links.verification.measuring import (
+from muster.emulator.verification.measuring import (
     GatewayUnderTest,
     LinkMeasurement,
     MeasuredLink,
     Step,
     round_trips,
 )
-from muster.emulator.links.verification.result import Row, Tolerances
+from muster.emulator.verification.result import Row, Tolerances
 
 CLIENT = "g-0"
 AHEAD_S = 1000.0  # the gateway's clock is so far ahead of this machine's

@@ -13,7 +13,7 @@ import pytest
 from muster.common.lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.links.shape import Shape
-from muster.emulator.links.verification.expectations import (
+from muster.emulator.verification.expectations import (
     batches,
     error_of_median_s,
     fair_shares,
@@ -21,13 +21,13 @@ from muster.emulator.links.verification.expectations import (
     median_of_jitter_s,
     settling_bytes,
 )
-from muster.emulator.links.verification.judging import (
+from muster.emulator.verification.judging import (
     RoundTrips,
     judge_rate,
     judge_rtt,
     judge_shared,
 )
-from muster.emulator.links.verification.measuring import (
+from muster.emulator.verification.measuring import (
     GatewayUnderTest,
     LinkMeasurement,
     MeasuredLink,
@@ -36,9 +36,9 @@ from muster.emulator.links.verification.measuring import (
     lines_of,
     measure,
 )
-from muster.emulator.links.verification.meter import RateMeter
-from muster.emulator.links.verification.result import Row, Tolerances, Verification, compared
-from muster.emulator.links.verification.tables import describe
+from muster.emulator.verification.meter import RateMeter
+from muster.emulator.verification.result import Row, Tolerances, Verification, compared
+from muster.emulator.verification.tables import describe
 
 MBIT = 1e6
 

@@ -14,7 +14,7 @@ from muster.common.config import validate
 from muster.common.distributions import BUILT_IN
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.lives import by_group, life_of, members_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 

@@ -6,7 +6,7 @@ import pytest
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.emulator.fleet.enrollment import (
+from muster.emulator.scenario.enrollment import (
     BUILT_IN,
     AnyEnrollment,
     BernoulliEnrollment,

@@ -14,9 +14,9 @@ from muster.common.exchange import PROPENSITY
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.closed_forms import EventGroup, shares_by_enumeration, shares_of_groups
 from muster.emulator.fleet.lives import life_of, members_of
-from muster.emulator.fleet.oracle import oracle_of, shares_of
-from muster.emulator.fleet.population import population
-from muster.emulator.fleet.server_view import moments_of, population_of, require
+from muster.emulator.planning.oracle import oracle_of, shares_of
+from muster.emulator.planning.server_view import moments_of, population_of, require
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 
 LOGISTIC = {"kind": "logistic", "intercept": 0.0, "z": {"age": 1.0}}

@@ -18,7 +18,7 @@ from muster.common.distributions import (
 )
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.enrollment import (
+from muster.emulator.scenario.enrollment import (
     BernoulliEnrollment,
     EnrollAll,
     Enrollment,
@@ -26,7 +26,7 @@ from muster.emulator.fleet.enrollment import (
     Range,
     Rule,
 )
-from muster.emulator.fleet.population import Resident, names_of, population, write_population
+from muster.emulator.scenario.population import Resident, names_of, population, write_population
 
 
 @dataclass(frozen=True)

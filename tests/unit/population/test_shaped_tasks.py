@@ -8,12 +8,12 @@ import tomli_w
 
 from muster.client.config import PackMember
 from muster.common.errors import ConfigError
-from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.packs import DeviceFolders
-from muster.emulator.fleet.population import population
-from muster.emulator.runs import process_configs
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.launch import process_configs
+from muster.emulator.launch.process_configs import ProcessConfigs
+from muster.emulator.planning import plan
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.tasks import read_task

@@ -12,7 +12,7 @@ from muster.common.body_sizes import BodySizes
 from muster.common.errors import ConfigError
 from muster.common.exchange import Answer, Decision, Key, Update
 from muster.common.lines import LinkModel
-from muster.emulator.fleet.local_work import training_time
+from muster.emulator.scenario.local_work import training_time
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.durations import WorkDurations
 from muster.server.settings.population import TrainingTime

@@ -166,7 +166,7 @@ class Availability(Plugin):
 
         With None, which is the default, aggregators that need these shares refuse the scenario. A
         third form also needs its formula in `muster.emulator.fleet.closed_forms`, a branch in
-        `muster.emulator.fleet.oracle`, and a test in `tests/unit/emulator/test_exact.py`.
+        `muster.emulator.planning.oracle`, and a test in `tests/unit/emulator/test_exact.py`.
 
         Returns:
             `GroupEvents` if an event happens to the whole group or not, and its devices are then

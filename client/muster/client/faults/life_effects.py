@@ -36,7 +36,7 @@ class LifeEffects:
         self._clients = clients
         places = {client: place for place, client in enumerate(clients)}
         self._acting: list[tuple[LifeFault, IntArray]] = []
-        # Life faults have windows of steps alone; see `muster.emulator.faults.device_faults`.
+        # Life faults have windows of steps alone; see `muster.emulator.fleet.device_faults`.
         firsts, ends, owners = list[int](), list[int](), list[int]()
         for fault in life_faults(faults):
             assert isinstance(fault.do, LifeFault)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from muster.common.faults import FaultKind
-from muster.emulator.faults.link_site import LinkSite
-from muster.emulator.launch.limits import Limited
+from muster.emulator.link_control.link_site import LinkSite
+from muster.emulator.run_folder.limits import Limited
 
 
 class MeasuredUse(NamedTuple):

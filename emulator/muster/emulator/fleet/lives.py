@@ -16,8 +16,8 @@ from muster.client.life import Life
 from muster.common.distributions import draw
 from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, Numbers
-from muster.emulator.fleet.population import Resident, names_of
-from muster.emulator.links.model import model_of
+from muster.emulator.gateway.link_model import model_of
+from muster.emulator.scenario.population import Resident, names_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.aggregators import Need

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from muster.emulator.fleet.lives import by_group
-from muster.emulator.fleet.population import Resident
+from muster.emulator.scenario.population import Resident
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 

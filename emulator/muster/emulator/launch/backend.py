@@ -9,7 +9,7 @@ from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports
-from muster.emulator.launch.limits import Limited
+from muster.emulator.run_folder.limits import Limited
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 

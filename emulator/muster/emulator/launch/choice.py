@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from muster.common.clock import Clock, WallClock
 from muster.emulator.credentials.issuing import certifier_of
+from muster.emulator.launch import doctor
 from muster.emulator.launch.backend import Backend, BackendName, Died, MakeBackend
+from muster.emulator.launch.doctor import Finding, examine_machine
 from muster.emulator.launch.processes import Processes
-from muster.emulator.runs import doctor
-from muster.emulator.runs.doctor import Finding, examine_machine
 from muster.emulator.scenario.scenario import Scenario
 
 Require = Callable[[Scenario], None]

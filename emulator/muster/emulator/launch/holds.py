@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from muster.emulator.launch.limits import Limited
+from muster.emulator.run_folder.limits import Limited
 
 PERIOD_S: Final = 0.05
 """Period of the duty cycle by which a process gets a share of a core."""

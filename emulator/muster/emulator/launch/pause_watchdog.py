@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from muster.emulator.launch.holds import HeldContainer, HeldProcess, Hold
-from muster.emulator.launch.limits import LEASE_S
+from muster.emulator.run_folder.limits import LEASE_S
 
 
 class Watchdog:

@@ -10,7 +10,7 @@ from typing import Any
 from muster.common.clock import Clock
 from muster.common.environment import settled
 from muster.common.errors import LaunchFailed
-from muster.emulator.launch.limits import LEASE_S, Limited
+from muster.emulator.run_folder.limits import LEASE_S, Limited
 
 _KEEPS_A_LEASE = 5
 

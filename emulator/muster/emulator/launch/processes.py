@@ -25,7 +25,7 @@ from muster.emulator.launch.backend import Died, EndedBeforeReady, ProgramPauses
 from muster.emulator.launch.local_program import LocalProgram
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.launch.starting import READY_S, StartingPrograms, quoted
-from muster.emulator.runs.run_folder import ADDRESS
+from muster.emulator.run_folder.folder import ADDRESS
 from muster.server.settings.process import ServerProcess
 
 NURSERY = "nursery"

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from muster.common.config import Section, validate
-from muster.emulator.faults.manual_faults import FaultRequest, HealRequest
-from muster.emulator.runs import control, fault_control
+from muster.emulator.injection import by_hand as fault_control
+from muster.emulator.injection.manual_faults import FaultRequest, HealRequest
+from muster.emulator.run_folder import control
 
 Action = Literal["inject", "heal", "pause", "unpause", "stop"]
 

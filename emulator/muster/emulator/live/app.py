@@ -24,7 +24,7 @@ from muster.emulator.live.follower import LOOK_S, Follower
 from muster.emulator.live.frames import PageReader
 from muster.emulator.live.page_address import PageAddress
 from muster.emulator.live.page_files import INDEX, PAGE, live_index
-from muster.emulator.runs.run_folder import LEDGER
+from muster.emulator.run_folder.folder import LEDGER
 
 OPERATOR = "x-muster-operator"
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from muster.common.errors import ConfigError
-from muster.emulator.results.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import damaged, open_ledger
 
 MOST_CALLS = 200
 _MOST_ROWS = 200_000

@@ -7,10 +7,10 @@ acts now is named before anything else, because it may be the reason for all tha
 from collections import Counter
 from dataclasses import dataclass
 
+from muster.emulator.following.run_progress import FaultProgress
 from muster.emulator.live.fleet_state import ARRIVED, UNCOUNTED, FleetState, LinkTraffic
 from muster.emulator.live.round_digest import HoldUp, hold_ups
-from muster.emulator.results.summary import clean, seconds_text
-from muster.emulator.runs.run_progress import FaultProgress
+from muster.emulator.records.summary import clean, seconds_text
 
 _OFTEN = 0.6
 """A group holds the rounds up if it was the slowest in this share of them,"""

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import orjson
 
+from muster.emulator.following.run_progress import Event, RunProgress
 from muster.emulator.live.round_digest import (
     Arrival,
     DeviceAnswer,
@@ -25,7 +26,6 @@ from muster.emulator.live.round_digest import (
 )
 from muster.emulator.live.run_setup import RunSetup
 from muster.emulator.live.series import Series
-from muster.emulator.runs.run_progress import Event, RunProgress
 
 NEWEST_ROUNDS = 50
 """The number of newest rounds about which the page speaks."""

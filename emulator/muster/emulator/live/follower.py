@@ -11,7 +11,7 @@ from muster.common.clock import Clock
 from muster.emulator.launch import COMPOSE
 from muster.emulator.live.frames import Publication, publication
 from muster.emulator.live.run_reader import RunReader
-from muster.emulator.runs.run_folder import is_free, server_listens
+from muster.emulator.run_folder.folder import is_free, server_listens
 
 LOOK_S = 0.25
 """Least seconds between two looks."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from muster.common.errors import LedgerError
 from muster.emulator.live.fleet_state import NEWEST_ROUNDS, GroupEvaluation, LedgerRows, RoundFacts
 from muster.emulator.live.round_digest import DeviceAnswer, DeviceUpdate
-from muster.emulator.results.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import damaged, open_ledger
 
 MOST_ROWS = 20_000
 """About how many rows of devices a look reads."""

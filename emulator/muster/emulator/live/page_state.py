@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from muster.emulator.following.progress import stage_of
+from muster.emulator.following.run_progress import FaultProgress
 from muster.emulator.live.finding import finding
 from muster.emulator.live.fleet_state import (
     FREQUENT,
@@ -16,9 +18,7 @@ from muster.emulator.live.fleet_state import (
     LinkTraffic,
 )
 from muster.emulator.live.round_digest import GroupDigest, sum_of
-from muster.emulator.results.summary import clean
-from muster.emulator.runs.progress import stage_of
-from muster.emulator.runs.run_progress import FaultProgress
+from muster.emulator.records.summary import clean
 
 _MOST_NAMES = 8
 _MOST_OCCURRENCES = 100

@@ -11,7 +11,7 @@ import orjson
 from muster.emulator.live.device_life import MOST_CALLS, Life, device_lives
 from muster.emulator.live.frames import PageReader, publication
 from muster.emulator.live.run_reader import RunReader
-from muster.emulator.runs.run_folder import LEDGER
+from muster.emulator.run_folder.folder import LEDGER
 
 MOST_LIVES = 400
 """The largest fleet with the calls of its devices; a larger one is shown without tiles, too."""

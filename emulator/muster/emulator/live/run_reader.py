@@ -7,8 +7,8 @@ from muster.common.errors import LedgerError
 from muster.emulator.live.fleet_state import FleetState
 from muster.emulator.live.ledger_feed import LedgerFeed
 from muster.emulator.live.run_setup import run_setup
-from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.run_folder import JOURNAL, LEDGER
+from muster.emulator.run_folder.folder import JOURNAL, LEDGER
+from muster.emulator.run_folder.journal_tail import Tail
 
 _CHUNK_BYTES = 8 << 20
 _NUMBER = (int, float)

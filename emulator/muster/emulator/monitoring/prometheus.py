@@ -5,7 +5,7 @@ from typing import Any, Final
 import yaml
 
 from muster.common.credentials import METRICS
-from muster.emulator.credentials.scraper_files import AUTHORITY, CERTIFICATE, KEY, TOKEN
+from muster.emulator.monitoring.scraper_files import AUTHORITY, CERTIFICATE, KEY, TOKEN
 from muster.wire.connections.encryption import server_host
 
 CONFIG: Final = "setup/prometheus.yml"

@@ -22,7 +22,7 @@ from muster.emulator.run_audit.record_checks import check_inputs, check_journal,
 from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
 from muster.emulator.run_audit.time_checks import check_times
 from muster.emulator.run_audit.utility_weights import check_utility_weights
-from muster.emulator.runs.run_folder import run_folder
+from muster.emulator.run_folder.folder import run_folder
 
 CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
     ("the ledger's file", check_file),

@@ -13,8 +13,8 @@ import orjson
 from muster.common.clock_kinds import is_lockstep
 from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
-from muster.emulator.results.ledger_file import damaged, open_ledger
-from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
+from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
 
 Row = sqlite3.Row
 

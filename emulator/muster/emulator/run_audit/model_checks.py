@@ -18,7 +18,7 @@ from muster.common.own_code import use
 from muster.common.schedules import SCHEDULES
 from muster.common.seeds import BoolArray
 from muster.common.tensors import WIRE, Vector, safetensors_header, schema_of
-from muster.emulator.results.summary import MODEL
+from muster.emulator.records.summary import MODEL
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.formulas import RoundContext
 from muster.emulator.run_audit.next_model import CountedUpdate, ModelChain, RuleForm

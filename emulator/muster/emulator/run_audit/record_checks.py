@@ -10,10 +10,10 @@ from typing import Any
 
 from muster.common.errors import ConfigError
 from muster.common.events import AppMeasured
-from muster.emulator.results.summary import MODEL, SUMMARY, read_summary
+from muster.emulator.records.inputs import changes, recorded_inputs
+from muster.emulator.records.summary import MODEL, SUMMARY, read_summary
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
-from muster.emulator.runs.inputs import changes, recorded_inputs
 
 _OF_ROUND = (
     "version",

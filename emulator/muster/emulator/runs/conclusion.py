@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from muster.emulator.results.account import Account
+    from muster.emulator.records.account import Account
 
 
 def conclude(
@@ -24,8 +24,8 @@ def conclude(
     # pandas and matplotlib take seconds to import. Import them only here, so that starting devices
     # do not compete with the import.
     from muster.common.errors import LedgerError
-    from muster.emulator.results.account import Account
-    from muster.emulator.results.summary import summarise, write_summary
+    from muster.emulator.records.account import Account
+    from muster.emulator.records.summary import summarise, write_summary
 
     try:
         account = Account(folder)
@@ -34,7 +34,7 @@ def conclude(
     summary = summarise(account, status)
     write_summary(folder, summary)
     if report:
-        from muster.emulator.results.report import write_report
+        from muster.emulator.report import write_report
 
         write_report(folder)
     return summary, account

@@ -14,9 +14,9 @@ from muster.client.memory import STATE_FILE, Memory
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
-from muster.emulator.results.ledger_file import damaged, open_ledger
-from muster.emulator.runs.inputs import recorded_inputs, require_unchanged
-from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_values
+from muster.emulator.records.inputs import recorded_inputs, require_unchanged
+from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.run_folder.folder import JOURNAL, LEDGER, PARTS, afresh, read_values
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
 from muster.server.account.ledger import SCHEMA_VERSION

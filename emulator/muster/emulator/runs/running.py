@@ -16,11 +16,11 @@ from muster.common.events import Ended
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
-from muster.emulator.results.ledger_file import open_ledger
+from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.runs.conclusion import conclude
-from muster.emulator.runs.inputs import announce_own_code
+from muster.emulator.records.inputs import announce_own_code
 from muster.emulator.runs.resumption import require_resumable
-from muster.emulator.runs.run_folder import (
+from muster.emulator.run_folder.folder import (
     LEDGER,
     new_run_folder,
     own,
@@ -33,7 +33,7 @@ from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from muster.emulator.results.account import Account
+    from muster.emulator.records.account import Account
 
 
 Begin = Callable[[Path], None]

@@ -19,17 +19,17 @@ from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.events import Died, Event, Restarted, Revoked, Started
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
-from muster.emulator.faults.fleet_site import FleetSite
-from muster.emulator.faults.run_faults import RunFaults
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.injection.fleet_site import FleetSite
+from muster.emulator.injection.run_faults import RunFaults
 from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
 from muster.emulator.launch.placement import Placement, usable_cores
-from muster.emulator.links.network import GatewayFleet
-from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.launch.process_configs import ProcessConfigs
+from muster.emulator.link_control.network import GatewayFleet
+from muster.emulator.run_folder.folder import JOURNAL, resume_advice
+from muster.emulator.run_folder.journal_tail import Tail
+from muster.emulator.run_folder.supervisor_socket import SupervisorSocket
 from muster.emulator.runs.resumption import last_incarnation
-from muster.emulator.runs.run_folder import JOURNAL, resume_advice
-from muster.emulator.runs.supervisor_socket import SupervisorSocket
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 from muster.wire import INLINE_BYTES

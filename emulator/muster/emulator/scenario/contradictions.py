@@ -6,7 +6,7 @@ from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames
-from muster.emulator.faults.refusals import endless_faults, fault_refusals
+from muster.emulator.scenario.fault_refusals import endless_faults, fault_refusals
 from muster.emulator.scenario.hosted_tasks import hosted_refusals
 from muster.emulator.scenario.partial_sums import partial_sum_refusals
 from muster.emulator.scenario.rational_clients import rational_refusals

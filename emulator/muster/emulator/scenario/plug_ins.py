@@ -11,7 +11,7 @@ from muster.common.masks import MASKINGS
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
 from muster.emulator.faults.registry import FAULTS
-from muster.emulator.fleet.enrollment import ENROLLMENTS
+from muster.emulator.scenario.enrollment import ENROLLMENTS
 from muster.server.aggregators import AGGREGATORS
 from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.modes import MODES

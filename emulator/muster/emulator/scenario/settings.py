@@ -17,9 +17,9 @@ from muster.common.installation import VERSION
 from muster.common.masks import AnyMasking
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
-from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
-from muster.emulator.fleet.local_work import local_work_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.scenario.enrollment import AnyEnrollment, EnrollAll
+from muster.emulator.scenario.local_work import local_work_of
 from muster.server.aggregators import Conditions
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.settings.server import ServerSettings

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from muster.common.seeds import FloatArray
-from muster.emulator.results.report.style import (
+from muster.emulator.report.style import (
     BLUE,
     GREEN,
     INK,

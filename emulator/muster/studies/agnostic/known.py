@@ -10,7 +10,7 @@ import numpy as np
 from muster.common.seeds import FloatArray, stream
 from muster.emulator.fleet.closed_forms import effective_weights, shares_of_groups
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies.agnostic.fleet import (
     DECAY,

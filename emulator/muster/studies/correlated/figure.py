@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from muster.emulator.results.report.style import (
+from muster.emulator.report.style import (
     BLUE,
     GREEN,
     INK,

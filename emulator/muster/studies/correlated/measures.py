@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.studies.claims import BySeed
 from muster.studies.correlated import fleet
 from muster.studies.correlated.fleet import GROUPS, SCHEMES, SIZES, TransferLimit

@@ -4,7 +4,7 @@ import numpy as np
 
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.logistic import OpenLogisticRegression
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from muster.common.config import validate
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies.results import Result
 from muster.tasks.synthetic import OpenSynthetic

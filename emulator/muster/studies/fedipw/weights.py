@@ -13,7 +13,7 @@ import pandas as pd
 
 from muster.client.logit import Logit
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.studies.results import Result
 
 

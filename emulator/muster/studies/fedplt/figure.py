@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from muster.emulator.results.report.style import (
+from muster.emulator.report.style import (
     BLUE,
     GREEN,
     INK,

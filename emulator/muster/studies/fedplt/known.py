@@ -6,7 +6,7 @@ from muster.common.masks import GroupMasks, Layout
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.tensors import schema_of
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.synthetic import OpenSynthetic
 

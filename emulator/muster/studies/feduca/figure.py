@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from muster.emulator.results.report.style import (
+from muster.emulator.report.style import (
     AMBER,
     BLUE,
     DASHES,
@@ -20,7 +20,7 @@ from muster.emulator.results.report.style import (
     new_figure,
     tidy,
 )
-from muster.emulator.results.report.timeline import key
+from muster.emulator.report.timeline import key
 from muster.studies.feduca.claims import AS_PRINTED, DELTA, SAME_TEST, delta_of
 from muster.studies.feduca.fleet import (
     AAGGFF,

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from muster.emulator.results.account import Account
+from muster.emulator.records.account import Account
 from muster.studies.claims import BySeed
 from muster.studies.feduca.fleet import INSTITUTES, forced_rounds
 from muster.studies.results import Result, Results

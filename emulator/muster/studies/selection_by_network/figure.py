@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from muster.emulator.results.report.style import (
+from muster.emulator.report.style import (
     BLUE,
     INK,
     LIGHT,

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from muster.emulator.results.report.style import (
+from muster.emulator.report.style import (
     AMBER,
     BLUE,
     GREEN,
@@ -18,7 +18,7 @@ from muster.emulator.results.report.style import (
     new_figure,
     tidy,
 )
-from muster.emulator.results.report.timeline import key
+from muster.emulator.report.timeline import key
 from muster.studies.staleness.fleet import SHARE
 from muster.studies.staleness.measures import ALIKE, APART_PART, CHANGED, PICTURES
 

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.scenario_time import round_ends
+from muster.emulator.records.scenario_time import round_ends
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies.claims import BySeed
 from muster.studies.results import Result, Results

@@ -10,10 +10,10 @@ import docker.errors
 
 from muster.common.errors import ConfigError
 from muster.common.installation import VERSION
+from muster.emulator.detached.down import Say
 from muster.emulator.launch.docker.daemon import (
     connected,
 )
-from muster.emulator.launch.docker.down import Say
 from muster.emulator.scenario.scenario import Scenario
 
 

@@ -28,10 +28,10 @@ from muster.emulator.launch.docker.services import (
     project_of,
 )
 from muster.emulator.launch.docker.stack import Swarm, make_empty
+from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.launch.processes import Processes
-from muster.emulator.runs.inputs import announce_own_code
-from muster.emulator.runs.process_configs import ProcessConfigs
-from muster.emulator.runs.run_folder import shown
+from muster.emulator.records.inputs import announce_own_code
+from muster.emulator.run_folder.folder import shown
 from muster.emulator.scenario.scenario import Scenario
 
 

@@ -57,7 +57,7 @@ from muster.emulator.launch.docker.services import (
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.starting import LAST_LINES, StartingPrograms, quoted
-from muster.emulator.runs.run_folder import ADDRESS
+from muster.emulator.run_folder.folder import ADDRESS
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 from muster.wire.connections.streams import connect_blocking

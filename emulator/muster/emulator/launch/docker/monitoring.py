@@ -12,7 +12,7 @@ from muster.common.credentials import METRICS, SECRETS
 from muster.common.files import write_atomic
 from muster.emulator.launch.docker.container_limits import MONITORING_LIMITS
 from muster.emulator.launch.docker.services import BACKBONE, METRICS_PORT, Mount, Service
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.launch.process_configs import ProcessConfigs
 
 PROFILE: Final = "metrics"
 

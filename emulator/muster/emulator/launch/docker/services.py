@@ -37,7 +37,7 @@ from muster.emulator.launch.docker.container_limits import (
     SERVER_LIMITS,
     Limits,
 )
-from muster.emulator.runs.run_folder import SCENARIO
+from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.settings.process import ServerProcess

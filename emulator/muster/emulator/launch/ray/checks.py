@@ -6,8 +6,9 @@ from pathlib import Path
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError
 from muster.emulator.credentials.issuing import certifier_of
-from muster.emulator.fleet import server_view
+from muster.emulator.launch import doctor
 from muster.emulator.launch.backend import Died
+from muster.emulator.launch.doctor import Finding, FleetSize
 from muster.emulator.launch.ray.cluster import RayCluster
 from muster.emulator.launch.ray.demand import bundles_of
 from muster.emulator.launch.ray.fleet import RayFleet
@@ -20,8 +21,7 @@ from muster.emulator.launch.ray.placing import (
     place,
     require_server_node,
 )
-from muster.emulator.runs import doctor
-from muster.emulator.runs.doctor import Finding, FleetSize
+from muster.emulator.planning import server_view
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Launch
 

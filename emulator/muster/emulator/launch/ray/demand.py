@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.emulator.fleet.packs import packs_by_group
-from muster.emulator.fleet.population import population
 from muster.emulator.gateway.config import gateway_name
+from muster.emulator.launch import doctor
 from muster.emulator.launch.ray.placing import GPU, Bundle, Node
-from muster.emulator.runs import doctor
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 

@@ -35,7 +35,7 @@ from muster.emulator.launch.ray.placing import (
     spread,
 )
 from muster.emulator.launch.ray.remote_program import ClusterPauses, RemoteProgram
-from muster.emulator.runs.run_folder import SCENARIO
+from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 

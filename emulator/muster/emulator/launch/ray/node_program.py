@@ -26,9 +26,9 @@ from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
 from muster.common.errors import LaunchFailed
 from muster.emulator.gateway.config import GatewayProcess
+from muster.emulator.launch.doctor import raise_file_limit
 from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.ray.messages import failure_to_json
-from muster.emulator.runs.doctor import raise_file_limit
 
 _TELL_S = 0.02
 """Seconds between two looks at what has been started."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.emulator.launch.backend import ProgramPauses, ProgramUse
-from muster.emulator.launch.limits import Limited
 from muster.emulator.launch.ray.node_link import NodeLink, NodeLost
+from muster.emulator.run_folder.limits import Limited
 
 
 @dataclass(frozen=True)

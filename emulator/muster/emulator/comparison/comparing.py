@@ -1,0 +1,160 @@
+"""Runs the plan of a comparison, one run after another, and writes the results.
+
+The folder of a comparison has `plan.json` from the start, a run folder for every run, and
+`comparison.*` at the end. To resume means: keep the runs that have ended, resume those that have
+begun, and run the rest.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from muster.common.errors import ConfigError, MusterError
+from muster.emulator.comparison.comparison import Comparison
+from muster.emulator.comparison.plan import ComparisonPlan, make_plan
+from muster.emulator.comparison.run_set import (
+    ENDED,
+    PLAN,
+    Watch,
+    asked_to_stop,
+    has_ended,
+    make_folder,
+    owned,
+    run_or_resume,
+    unwatched,
+)
+from muster.emulator.launch import doctor
+
+
+def compare(
+    scenario: Path | str,
+    *,
+    vary: Mapping[str, Sequence[Any]],
+    seeds: int = 1,
+    settings: Sequence[str] = (),
+    data: str | None = None,
+    out: Path | str | None = None,
+    figures: str = "png",
+    watch: Watch = unwatched,
+) -> Comparison:
+    """Run a scenario once for every value of `vary` and every seed, and compare the runs.
+
+    If a run fails, the others still run.
+
+    Args:
+        scenario: path of the scenario's TOML file.
+        vary: dotted key to its values; with several keys, every combination is a variant.
+        seeds: number of seeds: the scenario's seed, that plus 1, …; the same for each variant.
+        settings: `key=value` as for `--set`, for all variants.
+        data: the data directory.
+        out: the folder to make; default `runs/<name>-compare-<time>`.
+        figures: "svg" or "pdf" for the figure of this kind, too.
+        watch: shows the runs.
+
+    Raises:
+        ConfigError: a variant or the request is wrong; nothing was started.
+    """
+    plan = make_plan(Path(scenario), vary, seeds, settings, data)
+    folder = make_folder(
+        f"{plan.name}-compare", None if out is None else Path(out), "muster compare", plan.to_json()
+    )
+    return _go_on(folder.resolve(), plan, figures, watch)
+
+
+def resume_comparison(
+    folder: Path | str, *, figures: str = "png", watch: Watch = unwatched
+) -> Comparison:
+    """Resume a comparison: runs that have ended are not run again.
+
+    Raises:
+        ConfigError: `folder` has no comparison, or another process is running it.
+    """
+    folder = Path(folder)
+    plan = _read_plan(folder)
+    for planned in plan.runs:
+        if not has_ended(folder / planned.folder):
+            doctor.require(planned.scenario)
+    return _go_on(folder.resolve(), plan, figures, watch)
+
+
+def report_comparison(folder: Path | str, *, figures: str = "png") -> Comparison:
+    """Write the tables and the figure of a comparison again, from its run folders.
+
+    Raises:
+        ConfigError: `folder` has no comparison, or another process is running it.
+    """
+    folder = Path(folder).resolve()
+    plan = _read_plan(folder)
+    with owned(folder):
+        return _conclude(folder, plan, _failures(folder), figures)
+
+
+def _read_plan(folder: Path) -> ComparisonPlan:
+    try:
+        text = (folder / PLAN).read_bytes()
+    except OSError:
+        raise ConfigError(
+            f"{folder} is not a comparison: it has no {PLAN}. `muster compare` makes them"
+        ) from None
+    return ComparisonPlan.from_json(text, str(folder / PLAN))
+
+
+def _failures(folder: Path) -> dict[str, str]:
+    """The reasons of runs that failed, as comparison.json has them; none if it cannot be read."""
+    try:
+        runs = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["runs"]
+        return {run["folder"]: run["detail"] for run in runs if run["status"] == "failed"}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _go_on(folder: Path, plan: ComparisonPlan, figures: str, watch: Watch) -> Comparison:
+    failures: dict[str, str] = {}
+    stopped = False
+    with owned(folder):
+        for number, planned in enumerate(plan.runs, 1):
+            if has_ended(folder / planned.folder):
+                continue
+            try:
+                with watch(f"[{number}/{len(plan.runs)}] {planned.title}") as show:
+                    status = run_or_resume(folder / planned.folder, planned.scenario, show=show)
+                    stopped = status == "stopped"
+            except KeyboardInterrupt:  # it came outside the loops that handle it as a stop
+                stopped = True
+            except MusterError as error:
+                failures[planned.folder] = str(error)
+                stopped = asked_to_stop(error)
+            if stopped:
+                break
+        return _conclude(folder, plan, failures, figures, stopped)
+
+
+def _conclude(
+    folder: Path,
+    plan: ComparisonPlan,
+    failures: Mapping[str, str],
+    figures: str,
+    stopped: bool = False,
+) -> Comparison:
+    # As in `running`: pandas and matplotlib take seconds to import.
+    from muster.emulator.comparison import outcome
+    from muster.emulator.comparison.figure import write_figure
+    from muster.emulator.comparison.tables import write_tables
+
+    runs = outcome.read_runs(folder, plan, failures)
+    ended = runs["status"].isin(ENDED)
+    stopped = stopped or bool((runs["status"] == outcome.NOT_RUN).any())
+    comparison = Comparison(
+        plan.name,
+        folder,
+        "stopped" if stopped else "completed" if ended.all() else "failed",
+        runs,
+        outcome.means_of(runs),
+        outcome.differences_of(runs),
+        outcome.read_courses(folder, plan),
+    )
+    write_tables(comparison)
+    counted = comparison.courses.merge(runs.loc[ended, ["variant", "seed"]])
+    write_figure(folder, counted, outcome.targets_of(plan), figures)
+    return comparison

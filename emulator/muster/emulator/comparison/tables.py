@@ -1,0 +1,172 @@
+"""Writes a comparison: tables for the terminal and comparison.md, and numbers for programs."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from muster.common.files import write_atomic
+from muster.emulator.comparison.columns import ENDS, TARGETS, Column, cell
+from muster.emulator.comparison.outcome import NOT_RUN
+from muster.emulator.comparison.run_set import ENDED
+from muster.emulator.records.summary import clean, number_text, percent_text
+from muster.emulator.records.tabular import Table, aligned, markdown
+
+if TYPE_CHECKING:
+    from muster.emulator.comparison.comparison import Comparison
+
+FIGURE = "comparison.png"
+
+_FILES = {
+    "comparison.md": "tables",
+    FIGURE: "figure",
+    "comparison.csv": "runs",
+    "comparison.json": "numbers",
+}
+
+
+def tables_of(comparison: "Comparison") -> list[Table]:
+    """The tables: final results, cost until the target, and differences to the first variant."""
+    means, differences = comparison.means, comparison.differences
+    if not means["n"].any():
+        return []
+    counts = comparison.runs.groupby("variant", sort=False).size()
+    against = f"Difference to {clean(counts.index[0])}, between runs of the same seed"
+    found = [
+        _table("At the end", means, ENDS, counts),
+        _table("Until the target", means, TARGETS, counts),
+    ]
+    if counts.max() > 1:
+        # A measure that no pair of runs has is left out.
+        there = differences[differences.groupby("measure")["n"].transform("max") > 0]
+        found += [
+            _table(against, there, ENDS, counts, signed=True),
+            _table(f"{against}, until the target", there, TARGETS, counts, signed=True),
+        ]
+    return [table for table in found if len(table.header) > 1]
+
+
+def describe(comparison: "Comparison") -> str:
+    """Describe a comparison in lines: its tables, failures, and where its files are."""
+    lines = [f"{clean(comparison.name)}: {_extent(comparison.runs)}", ""]
+    for table in tables_of(comparison):
+        lines += [table.title, *aligned([table.header, *table.rows]), ""]
+    lines += [*_problems(comparison.runs), ""] if _problems(comparison.runs) else []
+    there = [[what, str(comparison.folder / file)] for file, what in _FILES.items()]
+    return "\n".join([*lines, *aligned(there)])
+
+
+def numbers_of(comparison: "Comparison") -> dict[str, Any]:
+    """The content of comparison.json; docs/results.md explains every key."""
+    return {
+        "name": comparison.name,
+        "status": comparison.status,
+        "runs": _records(comparison.runs),
+        "means": _records(comparison.means),
+        "differences": _records(comparison.differences),
+    }
+
+
+def write_tables(comparison: "Comparison") -> None:
+    """Write comparison.json, comparison.csv and comparison.md."""
+    folder, runs = comparison.folder, comparison.runs
+    text = json.dumps(numbers_of(comparison), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / "comparison.json", f"{text}\n".encode())
+    write_atomic(folder / "comparison.csv", runs.to_csv(index=False).encode())
+    write_atomic(folder / "comparison.md", _page(comparison).encode())
+
+
+def _page(comparison: "Comparison") -> str:
+    parts = [f"# {clean(comparison.name)}: {_extent(comparison.runs)}", f"![]({FIGURE})"]
+    for table in [*tables_of(comparison), _every_run(comparison.runs)]:
+        parts += [f"## {table.title}", markdown(table)]
+    if problems := _problems(comparison.runs):
+        parts.append("\n".join(["```text", *problems, "```"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _extent(runs: pd.DataFrame) -> str:
+    variants, seeds = runs["variant"].nunique(), runs["seed"].nunique()
+    counted = int(runs["status"].isin(ENDED).sum())
+    all_there = "" if counted == len(runs) else f"; {counted} of {len(runs)} runs ended well"
+    by = "seeds, mean ± 95 % confidence interval" if seeds > 1 else "seed, so without intervals"
+    return f"{variants} variants × {seeds} {by}{all_there}"
+
+
+def _table(
+    title: str,
+    estimates: pd.DataFrame,
+    columns: Mapping[str, Column],
+    counts: "pd.Series[int]",
+    signed: bool = False,
+) -> Table:
+    measures = set(estimates["measure"])
+    columns = {measure: column for measure, column in columns.items() if measure in measures}
+    cells = {(row["variant"], row["measure"]): row for row in estimates.to_dict("records")}
+    counted = estimates.groupby("variant", sort=False)["n"].max()
+    wanted = {str(variant): int(count) for variant, count in counts.items()}
+    partly = any(n < wanted[str(variant)] for variant, n in counted.items())
+    rows = []
+    for variant, n in counted.items():
+        found = [
+            cell(cells[variant, measure], column, int(n), signed)
+            for measure, column in columns.items()
+        ]
+        rows.append(
+            [clean(variant), *([f"{n} of {wanted[str(variant)]}"] if partly else []), *found]
+        )
+    header = [
+        "variant",
+        *(["pairs" if signed else "runs"] if partly and columns else []),
+        *(column.title for column in columns.values()),
+    ]
+    return Table(title, header, rows)
+
+
+def _every_run(runs: pd.DataFrame) -> Table:
+    rows = [
+        [
+            clean(run["variant"]),
+            str(run["seed"]),
+            f"[{run['status']}]({run['folder']}/report.html)" if run["rounds"] else run["status"],
+            str(run["rounds"]),
+            percent_text(run["accuracy"]),
+            number_text(run["loss"]),
+        ]
+        for run in runs.to_dict("records")
+    ]
+    return Table("Runs", ["variant", "seed", "status", "rounds", "accuracy", "loss"], rows)
+
+
+def _gist(detail: str) -> str:
+    """The first line of a message. If it announces the end of a log, that ends with the cause."""
+    first, _, rest = detail.partition("\n")
+    advice = ("Nothing has been trained", "Resume the run", "If you change code")
+    log = [line.strip() for line in rest.splitlines() if not line.startswith(advice)]
+    cause = next((line for line in reversed(log) if line), "")
+    return f"{first} … {cause}" if first.endswith(":") and cause else first
+
+
+def _problems(runs: pd.DataFrame) -> list[str]:
+    """A line for every run that began but does not count, with the reason, and one line for all
+    runs that did not begin."""
+    lines = []
+    for run in runs[~runs["status"].isin([*ENDED, NOT_RUN])].to_dict("records"):
+        detail = _gist(run["detail"]) if isinstance(run["detail"], str) else ""
+        why = f": {clean(detail)}" if detail else ""
+        lines.append(f"{clean(run['variant'])} seed={run['seed']} {run['status']}{why}")
+    waiting = int((runs["status"] == NOT_RUN).sum())
+    return [*lines, f"{waiting} of {len(runs)} runs did not begin"] if waiting else lines
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, in which NaN and infinity become null."""
+    return [
+        {
+            str(key): None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in row.items()
+        }
+        for row in frame.astype(object).to_dict("records")
+    ]

@@ -1,6 +1,0 @@
-"""Plans: the simulated availability and participation of a fleet, without running it."""
-
-from muster.emulator.experiments.planning.plan import plan
-from muster.emulator.experiments.planning.result import GroupPlan, Plan
-
-__all__ = ["GroupPlan", "Plan", "plan"]

@@ -1,0 +1,70 @@
+"""The export of a run, and the registry of its formats."""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from muster.common.errors import ConfigError
+from muster.common.installation import install_command
+from muster.emulator.export.event_files import write_event_files
+from muster.emulator.export.mlflow_store import write_mlflow
+from muster.emulator.export.tables import write_csv, write_parquet
+from muster.emulator.records.account import Account
+from muster.emulator.run_folder.folder import making, run_folder, shown
+
+
+class Exporter(NamedTuple):
+    """A format of exports.
+
+    Attributes:
+        write: writes a run into a folder that exists.
+        package: the package that it needs, which the extra of the same name as the format installs;
+            empty: none.
+        shares_folder: whether a folder may have several runs, and gets one more by an export.
+    """
+
+    write: Callable[[Account, Path], None]
+    package: str = ""
+    shares_folder: bool = False
+
+
+EXPORTERS: Mapping[str, Exporter] = {
+    "csv": Exporter(write_csv),
+    "parquet": Exporter(write_parquet, "pyarrow"),
+    "tensorboard": Exporter(write_event_files, "tensorboard"),
+    "mlflow": Exporter(write_mlflow, "mlflow", shares_folder=True),
+}
+
+
+def export(folder: Path, to: str, out: Path | None = None) -> Path:
+    """Write the results of the run in `folder`, which may still go on, for another program.
+
+    Args:
+        to: one of `EXPORTERS`.
+        out: the folder to write; default exports/<to>/<name of the run folder>, or exports/<to> if
+            the folder may have several runs.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ConfigError: there is no run; the package is not installed; or `out` has files already or
+            cannot be written.
+        LedgerError: the run has no ledger that can be read.
+    """
+    exporter, run = EXPORTERS[to], run_folder(folder)
+    if exporter.package and find_spec(exporter.package) is None:
+        raise ConfigError(
+            f"--to {to} needs {exporter.package}, which is not installed; {install_command(to)}"
+        )
+    if out is None:
+        out = Path("exports", to) if exporter.shares_folder else Path("exports", to, run.name)
+    if not exporter.shares_folder and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
+        raise ConfigError(
+            f"{shown(out)} is not an empty folder, and muster export overwrites nothing; name "
+            f"another folder with --out"
+        )
+    with Account(run) as account, making(out):
+        exporter.write(account, out)
+    return out

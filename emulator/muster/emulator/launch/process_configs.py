@@ -1,0 +1,344 @@
+"""Computes the settings with which every process of a run starts, for all backends."""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from muster.client.config import NurseryProcess, PackProcess, SlotsPort
+from muster.client.faults.scheduled import faults_of, update_faults
+from muster.client.life import Life
+from muster.common.credentials import (
+    SECRETS,
+    SUPERVISOR,
+    Credentials,
+    credentials_path,
+    device_name,
+    gateway_identity,
+    read_credentials,
+)
+from muster.common.errors import ConfigError
+from muster.common.exchange import PROPENSITY
+from muster.common.files import write_atomic
+from muster.common.lines import LinkModel
+from muster.common.tensors import WIRE
+from muster.emulator.credentials.issuing import Certifier, Issuer
+from muster.emulator.fleet.lives import (
+    by_group,
+    life_of,
+    line_of,
+    members_of,
+    speeds_of,
+    task_of,
+    z_of,
+)
+from muster.emulator.fleet.masks import check_masks, layout_of
+from muster.emulator.fleet.packs import DeviceFolders, pack_name, packs_by_group, split_into_packs
+from muster.emulator.fleet.sampling import sample_of
+from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.launch import doctor
+from muster.emulator.link_control.gateway_configs import gateways_of
+from muster.emulator.monitoring import prometheus
+from muster.emulator.planning import plan
+from muster.emulator.planning.oracle import oracle_of
+from muster.emulator.planning.plan import Progress, instants, must_play
+from muster.emulator.planning.result import Learning
+from muster.emulator.planning.server_view import moments_of
+from muster.emulator.records.inputs import inputs_of
+from muster.emulator.report.plan_tables import write_plan
+from muster.emulator.scenario.local_work import announced_training, most_steps, training_time
+from muster.emulator.scenario.population import population, write_population
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
+from muster.emulator.scenario.slow_links import check_links
+from muster.server.settings.population import PopulationMember
+from muster.server.settings.privacy import DeviceSampling
+from muster.server.settings.process import GroupMask, RunInput, ServerProcess, TensorShape
+from muster.wire import CHUNK_BYTES
+
+_PLANNED = 10_000_000
+"""Most simulated steps, over all devices, for which a run writes its plan. Computing so many takes
+some seconds, and the end of a run waits for its plan. For more, `muster plan` writes it."""
+
+_PLAYED = 1_000_000
+"""Likewise, most rounds, over all devices, if updates may outlive their round."""
+
+
+class ProcessConfigs:
+    """The settings of all processes of a scenario that runs in a folder.
+
+    Attributes:
+        residents: the population.
+        faults: the faults of the run.
+        task: the task that every process of the run opens.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self.residents = population(scenario)
+        self.faults = ScenarioFaults.of(scenario, self.residents)
+        self.task = task_of(scenario, self.residents)
+        size = len(self.task.to_json())
+        if size > CHUNK_BYTES:  # every device gets the task in one message
+            raise ConfigError(
+                f"task.covariates: the covariates of {scenario.devices} devices make a task of "
+                f"{size:,} bytes, expected at most {CHUNK_BYTES:,}; use fewer covariates or devices"
+            )
+        self._lines = {
+            resident.client: line_of(scenario, group, resident.client)
+            for group, residents in by_group(scenario, self.residents)
+            for resident in residents
+            if group.link.shapes
+        }
+
+    def nursery(self) -> NurseryProcess:
+        """Settings of the nursery, which prepares the task and forks device processes."""
+        scenario = self.scenario
+        return NurseryProcess(
+            task=self.task.to_json(),
+            population=scenario.devices,
+            seed=scenario.seed,
+            folder=str(self.folder),
+            rational={
+                resident.client: resident.index
+                for group, residents in by_group(scenario, self.residents)
+                for resident in residents
+                if group.participation.rational and resident.enrolled
+            },
+            together=scenario.training.together > 1,
+            packs=sum(map(len, packs_by_group(scenario, self.residents).values())),
+        )
+
+    @property
+    def credentials(self) -> str:
+        """The folder of the credentials of all programs."""
+        return str(self.folder / SECRETS)
+
+    def issue_credentials(
+        self, certifier: Certifier | None, metrics_host: str = "127.0.0.1"
+    ) -> Issuer:
+        """Write new credentials for every program of the run, and return who can renew them.
+
+        Args:
+            certifier: None: there is no TLS.
+            metrics_host: as in `Backend`.
+        """
+        port = self.scenario.server.metrics_port
+        issuer = Issuer(Path(self.credentials), self._run_identity(), certifier)
+        issuer.issue(packs_by_group(self.scenario, self.residents), metrics=port is not None)
+        if port is not None:
+            config = self.prometheus(f"{metrics_host}:{port}", certifier is not None)
+            write_atomic(self.folder / prometheus.CONFIG, config.encode())
+        return issuer
+
+    def prometheus(self, address: str, encrypted: bool) -> str:
+        """The configuration of a Prometheus that reads the server's metrics.
+
+        Args:
+            address: host:port of the metrics.
+            encrypted: whether the server has TLS.
+        """
+        name, run = self.scenario.name, self._run_identity()
+        return prometheus.prometheus_config(name, run, address, encrypted)
+
+    def supervisor(self) -> Credentials:
+        """The credentials with which the supervisor controls gateways, as last issued."""
+        return read_credentials(credentials_path(self.credentials, SUPERVISOR))
+
+    def gateways(self, everywhere: bool) -> Iterator[GatewayProcess]:
+        """Yield the settings of a gateway for every group that has links.
+
+        Args:
+            everywhere: whether every group gets a gateway, also without links.
+        """
+        setup, folder = self.folder / "setup", self.credentials
+        return gateways_of(self.scenario, self.residents, setup, folder, everywhere)
+
+    def server(self, prepared: Mapping[str, Any]) -> ServerProcess:
+        """Settings of the server; also writes population.csv.
+
+        Args:
+            prepared: `examples`, `schema` and `units` of the task, as the nursery reported them.
+
+        Raises:
+            ConfigError: a group's mask does not fit the model, or its links are too slow for it.
+        """
+        scenario, residents = self.scenario, self.residents
+        write_population(self.folder / "population.csv", residents, None)
+        full = scenario.server.information == "full"
+        members = []
+        for group, of_group in by_group(scenario, residents):
+            columns = z_of(group, of_group)
+            clients = [resident.client for resident in of_group]
+            places = [resident.index for resident in of_group]
+            speeds = speeds_of(group.device, scenario.seed, clients, places)
+            members += [
+                PopulationMember(
+                    client=resident.client,
+                    group=group.name,
+                    examples=prepared["examples"][resident.index],
+                    enrolled=resident.enrolled,
+                    z={k: float(v[i]) for k, v in columns.items()} if full else None,
+                    most_steps=most_steps(
+                        scenario.training, group.training, prepared["examples"][resident.index]
+                    ),
+                    training_time=training_time(
+                        scenario.training,
+                        group.training,
+                        resident.client,
+                        prepared["examples"][resident.index],
+                        None if speeds is None else float(speeds[i]),
+                        self.faults.inside,
+                    ),
+                    line=self._lines.get(resident.client),
+                )
+                for i, resident in enumerate(of_group)
+            ]
+        training = announced_training(scenario.training, scenario.server)
+        layout = layout_of(prepared)
+        check_masks(scenario, layout)
+        check_links(scenario, layout.parameters * WIRE.itemsize)
+        return ServerProcess(
+            run=self._run_identity(),
+            inputs=[RunInput(**row._asdict()) for row in inputs_of(self.folder)],
+            seed=scenario.seed,
+            clock=scenario.clock.kind,
+            round_s=scenario.clock.round_s,
+            scale=scenario.clock.scale,
+            port=scenario.server.port,
+            metrics_port=scenario.server.metrics_port,
+            server=scenario.server,
+            task=self.task.to_json(),
+            training=training.to_json(),
+            local_work=scenario.local_work,
+            sample=self._sample(),
+            gradient_step=training.learning_rate if training.gradient else None,
+            population=members,
+            z=scenario.z_columns,
+            moments=moments_of(scenario, residents),
+            oracle=oracle_of(scenario, residents),
+            x={group.name: _reported_x(scenario, group) for group in scenario.groups},
+            calls_ahead=scenario.clock.lockstep and not self._declines(),
+            shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
+            compression={group.name: group.link.compression for group in scenario.groups},
+            partial_sums=[group.name for group in scenario.groups if group.partial_sums],
+            masks={
+                group.name: GroupMask(masking=group.mask, capacity=group.device.capacity)
+                for group in scenario.groups
+                if group.mask is not None
+            },
+            units=list(layout.layers) if scenario.conditions.masked else [],
+            schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
+        )
+
+    def _eventful(self) -> bool:
+        """Whether any group has devices whose state changes during the run."""
+        groups = self.scenario.groups
+        return any(self._life(group).eventful for group in groups)
+
+    def _declines(self) -> bool:
+        """Whether devices may decline, so that not the server alone decides who takes part."""
+        groups = self.scenario.groups
+        return self._eventful() or any(group.participation.rational for group in groups)
+
+    def _life(self, group: Group) -> Life:
+        return life_of(self.scenario, group, self.faults.inside)
+
+    def _sample(self) -> DeviceSampling | None:
+        enrolled = sum(resident.enrolled for resident in self.residents)
+        return None if self._declines() else sample_of(self.scenario, enrolled)
+
+    def _run_identity(self) -> str:
+        path = self.folder / "setup/run"
+        if not path.exists():
+            write_atomic(path, secrets.token_hex(8).encode())
+        return path.read_text()
+
+    def packs(
+        self,
+        server: ServerProcess,
+        address: str,
+        ports: Callable[[str], Ports | None],
+        folders: DeviceFolders,
+    ) -> Iterator[PackProcess]:
+        """Yield the settings of the packs of enrolled devices.
+
+        Args:
+            address: the server's, host:port.
+            ports: returns the ports of a group's gateway, or None if it has no gateway.
+            folders: where the devices find their states and their credentials.
+        """
+        gpus = doctor.gpus()
+        # In turn over all groups, so that no GPU gets more packs than `launch.devices_per_gpu`. A
+        # backend of several machines gives each pack a GPU of its node instead.
+        in_turn = cycle(range(max(1, gpus)))
+        for group, residents in by_group(self.scenario, self.residents):
+            devices = members_of(self.scenario, group, residents)
+            life, reached = self._life(group), ports(group.name)
+            on_gpu = doctor.on_gpu(group, gpus)
+            for together in split_into_packs(group, devices):
+                clients = [device.client for device in together]
+                first, name = clients[0], pack_name(clients)
+                where = f"{reached.host}:{reached.devices[first]}" if reached else address
+                yield PackProcess(
+                    name=name,
+                    devices=list(together),
+                    compression=group.link.compression,
+                    life=life.of(clients) if life.eventful else None,
+                    faults=faults_of(update_faults(self.faults.inside), clients),
+                    clock=self.scenario.clock,
+                    utility=group.participation.rational,
+                    capacity=group.device.capacity,
+                    length=group.training,
+                    partial_sums=group.partial_sums,
+                    mask=group.mask,
+                    torch_device=f"cuda:{next(in_turn)}" if on_gpu else "cpu",
+                    population=self.scenario.devices,
+                    seed=self.scenario.seed,
+                    task=server.task,
+                    line=self._lines.get(first, LinkModel()),
+                    least=group.shared_link.line().least(
+                        self._lines.get(first, LinkModel()),
+                        min(len(devices), self.scenario.server.transfers),
+                    ),
+                    slots=_slots_port(group, reached),
+                    address=where,
+                    credentials=str(credentials_path(folders.credentials, device_name(name))),
+                    folder=folders.devices,
+                )
+
+    def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
+        """Write the plan of the run into its folder, for the report and for oracles. A run without
+        events or slots needs no plan, a plan that takes too long is left to `muster plan`, and
+        there is none if updates count in the order in which they arrive."""
+        scenario = self.scenario
+        slots = any(group.shared_link.slots is not None for group in scenario.groups)
+        if not (self._eventful() or slots):
+            return
+        if scenario.server.mode.carries and not scenario.clock.lockstep:
+            return
+        if must_play(scenario):
+            if scenario.devices * scenario.server.rounds > _PLAYED:
+                return
+        elif scenario.devices * instants(scenario) > _PLANNED:
+            return
+        learning = Learning.with_layout(scenario, prepared["examples"], layout_of(prepared))
+        write_plan(self.folder, plan(scenario, learning, progress))
+
+
+def _reported_x(scenario: Scenario, group: Group) -> list[str]:
+    """Names of the values that devices of a group report before a round, in order."""
+    oracle = life_of(scenario, group).tells_propensity
+    return [*group.covariates.x, *([PROPENSITY] if oracle else [])]
+
+
+def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:
+    shared = group.shared_link
+    if shared.slots is None or ports is None:
+        return None
+    address = f"{ports.host}:{ports.control}"
+    queue = shared.overflow == "queue"
+    return SlotsPort(address=address, gateway=gateway_identity(group.name), queue=queue)

@@ -1,0 +1,56 @@
+"""Computes the settings of the gateways of a scenario."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from muster.common.credentials import credentials_path, gateway_identity
+from muster.emulator.fleet.lives import by_group
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, gateway_name
+from muster.emulator.scenario.population import Resident
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
+
+_NOWHERE = "127.0.0.1:9"
+"""Address of the server for gateways that do not know the real one yet."""
+
+
+def gateways_of(
+    scenario: Scenario,
+    residents: Sequence[Resident],
+    setup: Path,
+    credentials: str,
+    everywhere: bool = False,
+) -> Iterator[GatewayProcess]:
+    """Yield the settings of a gateway for every group whose devices have links or share one.
+
+    Args:
+        residents: the population; only enrolled devices have links.
+        setup: folder of the files into which gateways write their ports.
+        credentials: the folder of all credentials of the run.
+        everywhere: whether groups without links also get a gateway, because it is their only way
+            to the server.
+    """
+    for group, of_group in by_group(scenario, residents):
+        clients = [resident.client for resident in of_group if resident.enrolled]
+        if (group.gateway or everywhere) and clients:
+            yield GatewayProcess(
+                group=group.name,
+                seed=scenario.seed,
+                devices=[
+                    GatewayDevice(client=client, shape=group.link.shape_of(scenario.seed, client))
+                    for client in clients
+                ],
+                shared=group.shared_link.line(),
+                upstream=_NOWHERE,
+                ready=str(setup / f"{gateway_name(group.name)}.json"),
+                words=_words(group, setup),
+                credentials=str(credentials_path(credentials, gateway_identity(group.name))),
+            )
+
+
+def _words(group: Group, setup: Path) -> str | None:
+    """The file in which a gateway keeps devices' words about slots. It is in a folder of its own,
+    which a container can mount."""
+    if group.shared_link.slots is None:
+        return None
+    return str(setup / f"{gateway_name(group.name)}.words" / "words.jsonl")

@@ -1,0 +1,60 @@
+"""The loss and accuracy of a run's final model for its groups and devices."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from muster.emulator.records.account import Account
+
+_SPREAD = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
+
+
+def parts_of(account: "Account") -> dict[str, Any]:
+    """`groups` and `devices` of the newest evaluation, as far as they were measured."""
+    groups, devices = _last(account.group_evaluations, account), last_devices(account)
+    found: dict[str, Any] = {}
+    if not groups.empty:
+        found["groups"] = {row["group"]: _part(row) for row in groups.to_dict("records")}
+    if not devices.empty:
+        measure = measure_of(devices)
+        spread = {key: finite(value) for key, value in spread_of(devices[measure]).items()}
+        found["devices"] = {"measured": len(devices), "of": measure, **spread}
+    return found
+
+
+def _part(row: Mapping[Any, Any]) -> dict[str, Any]:
+    accuracy = {} if math.isnan(row["accuracy"]) else {"accuracy": row["accuracy"]}
+    return {"examples": row["examples"], "loss": finite(row["loss"]), **accuracy}
+
+
+def spread_of(values: "pd.Series") -> dict[str, float]:
+    """Minimum, quantiles and maximum; each is the value of a device, also if some are infinite.
+
+    NaN counts as infinite.
+    """
+    ordered = sorted(values.fillna(math.inf).tolist())
+    places = {key: max(0, math.ceil(share * len(ordered)) - 1) for key, share in _SPREAD.items()}
+    return {key: ordered[place] for key, place in places.items()}
+
+
+def last_devices(account: "Account") -> "pd.DataFrame":
+    """The rows of `device_evaluations` of the newest evaluation."""
+    return _last(account.device_evaluations, account)
+
+
+def _last(rows: "pd.DataFrame", account: "Account") -> "pd.DataFrame":
+    last: pd.DataFrame = rows[rows["version"] == account.evaluations["version"].max()]
+    return last
+
+
+def measure_of(rows: "pd.DataFrame") -> str:
+    """The measure for comparing groups or devices: accuracy if the task has it, else loss."""
+    return "loss" if rows["accuracy"].isna().all() else "accuracy"
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinity, which a diverged run measures and JSON does not have, by None."""
+    return value if not isinstance(value, float) or math.isfinite(value) else None

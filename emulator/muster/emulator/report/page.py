@@ -1,0 +1,166 @@
+"""Writes the figures and report.html: one page that opens from disk, without a network. Its upper
+part is the live page with its data inside the file, and below are the sections.
+
+It reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl. A report can therefore
+be written again later or on another machine, and also for a run that is going on or was killed.
+"""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from muster.common.errors import ConfigError
+from muster.common.files import write_atomic
+from muster.emulator.live.page_files import INDEX, inlined, json_inside, templates
+from muster.emulator.live.run_data import run_data
+from muster.emulator.records.account import Account
+from muster.emulator.records.summary import clean, outline, read_summary
+from muster.emulator.report.faults import shade, shaded_rounds
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.names import noting_names
+from muster.emulator.report.section import ReportSection
+from muster.emulator.report.sections import SECTIONS
+
+REPORT = "report.html"
+FIGURE_KINDS = ("png", "svg", "pdf")
+
+_HERE = Path(__file__).parent
+_TEMPLATES = templates(_HERE)
+
+
+def write_report(run_folder: Path, kind: str = "png") -> Path:
+    """Write the report of a run into its folder and return the page's path.
+
+    Args:
+        kind: one of `FIGURE_KINDS`. The page shows PNG; figures of another kind are written beside
+            them, for papers.
+
+    Raises:
+        LedgerError: the folder has no ledger that can be read.
+    """
+    with Account(run_folder) as account:
+        (run_folder / "figures").mkdir(exist_ok=True)
+        summary = _summary(account)
+        sections = [section for make in SECTIONS if (section := make(account, summary))]
+        names = [section.figure for section in sections if section.figure]
+        spans = shaded_rounds(account)
+        figures = {name: _draw(account, name, spans, kind) for name in names}
+    for name in FIGURES.keys() - figures.keys():  # of an earlier report, which had more to show
+        for each in FIGURE_KINDS:
+            _figure_path(run_folder, name, each).unlink(missing_ok=True)
+    path = run_folder / REPORT
+    _write_report_page(path, summary, sections, figures)
+    return path
+
+
+def _write_report_page(
+    path: Path,
+    summary: Mapping[str, Any],
+    sections: Sequence[ReportSection],
+    figures: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Write the live page of the run with its data inside, and below it the sections."""
+    status, data, why_not = clean(summary["status"]), None, ""
+    try:
+        data = json_inside(run_data(path.parent, status))
+    except ConfigError as error:  # the folder has no scenario, or one of an early version
+        why_not = clean(error)
+    page = _TEMPLATES.get_template(INDEX).render(
+        live=False,
+        title=clean(summary["name"]),
+        status=status,
+        inlined=inlined(_style()),
+        data=data,
+        why_not=why_not,
+        sections=[replace(sections[0], title="The whole run"), *sections[1:]],
+        figures=figures,
+    )
+    write_atomic(path, page.encode())
+
+
+def _style() -> str:
+    return (_HERE / "sections.css").read_text(encoding="utf-8")
+
+
+def _draw(
+    account: Account, name: str, spans: Sequence[tuple[int, int]], kind: str
+) -> dict[str, str]:
+    """Write a figure, with shades on intervals of rounds; return what the page needs to show it."""
+    with noting_names() as shortened:
+        figure = FIGURES[name](account)
+        shade(figure, spans)
+        drawn = save_figure(_figure_path(account.folder, name), figure)
+        if kind != "png":
+            save_lines(_figure_path(account.folder, name, kind), figure, kind)
+    full = [f"{clean(label)} is {clean(whole)}" for label, whole in sorted(shortened.items())]
+    return drawn | {"names": "; ".join(full)}
+
+
+def _figure_path(run_folder: Path, name: str, kind: str = "png") -> Path:
+    return run_folder / "figures" / f"{name}.{kind}"
+
+
+def write_page(
+    path: Path,
+    title: str,
+    status: str,
+    sections: Sequence[ReportSection],
+    figures: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Write a page that has only sections, such as that of a study.
+
+    Args:
+        status: status of the run or study; it colours the fact called "status".
+        figures: name of each figure to what `save_figure` returned for it.
+    """
+    page = _TEMPLATES.get_template("page.html").render(
+        title=title,
+        status=status,
+        style=Markup(_style()),
+        sections=sections,
+        figures=figures,
+    )
+    write_atomic(path, page.encode())
+
+
+def _summary(account: Account) -> dict[str, Any]:
+    """The summary of the account, completed from summary.json by what the ledger cannot know."""
+    written = read_summary(account.folder)
+    if written.get("rounds") != len(account.rounds):  # written before the run was resumed
+        written = {}
+    summary = outline(account, written.get("status"))
+    return summary | {"model_sha256": written.get("model_sha256")}
+
+
+def save_figure(path: Path, figure: Figure) -> dict[str, str]:
+    """Write the figure into a PNG file; return what a page shows of it.
+
+    Returns:
+        source: a data URI.
+        findings: the titles, for readers who do not see the figure.
+        names: the full names of what is shortened in the figure; empty.
+    """
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    write_atomic(path, png.getvalue())
+    findings = [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
+    return {
+        "source": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}",
+        "findings": ". ".join(findings).replace("\n", " "),
+        "names": "",
+    }
+
+
+def save_lines(path: Path, figure: Figure, kind: str) -> None:
+    """Write the figure as lines and text; the same figure gives the same bytes."""
+    file, date = io.BytesIO(), "Date" if kind == "svg" else "CreationDate"
+    with rc_context({"svg.hashsalt": "muster"}):
+        figure.savefig(file, format=kind, metadata={date: None})
+    write_atomic(path, file.getvalue())

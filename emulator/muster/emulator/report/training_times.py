@@ -1,0 +1,66 @@
+"""How long devices train: in the scenario's model of the devices, and on this machine.
+
+An update's `train_s` in the ledger is the time that this machine needed. If a group of the scenario
+has `device.examples_per_s`, what counts for deadlines, and for the waiting on the wall clock, is
+the modelled time: the examples that a device sees in a round, divided by its speed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from pydantic import ValidationError
+
+from muster.client.config import Length, Training
+from muster.client.device import DeviceSettings
+from muster.emulator.fleet.lives import speeds_of
+from muster.emulator.records.account import Account
+
+ON_THIS_MACHINE, MODELLED = "on this machine", "of the modelled devices"
+
+_LENGTH = ("local_steps", "local_epochs", "batch_size")
+_SPEED = ("profile", "examples_per_s")
+
+
+def modelled_training(account: Account) -> pd.Series:
+    """The modelled seconds of a round's training by client, without clients of groups that model no
+    speed. It is empty if no group models a speed."""
+    scenario = account.scenario
+    try:
+        training = Training.model_validate(_only(scenario.get("training", {}), _LENGTH))
+    except ValidationError:
+        return pd.Series(dtype="float64")
+    parts = []
+    for group in scenario.get("groups", []):
+        clients = account.clients[account.clients["group"] == group.get("name")]
+        speeds = _speeds(group, scenario.get("seed", 0), clients)
+        if speeds is not None:
+            given = training.lasting(Length.model_validate(group.get("training", {})))
+            seen = [given.examples_seen(held) if held else 0 for held in clients["examples"]]
+            parts.append(pd.Series(seen, index=clients["client"], dtype="float64") / speeds)
+    return pd.concat(parts) if parts else pd.Series(dtype="float64")
+
+
+def spent_training(account: Account) -> tuple[pd.Series, str]:
+    """The seconds of training of every update, and whose seconds they are: `MODELLED` if the
+    scenario models the speed of any device, otherwise `ON_THIS_MACHINE`."""
+    sent = account.contributions
+    trained = sent[sent["examples"] > 0]  # without updates that a device gave up
+    modelled = modelled_training(account)
+    if modelled.empty:
+        return trained["train_s"].dropna(), ON_THIS_MACHINE
+    return trained["client"].map(modelled).dropna(), MODELLED
+
+
+def _speeds(group: Mapping[str, Any], seed: int, clients: pd.DataFrame) -> Any:
+    """The speeds of clients of a group; None if it models none, or if they cannot be read."""
+    try:
+        device = DeviceSettings.model_validate(_only(group.get("device", {}), _SPEED))
+        who = list(clients["client"]), list(clients["position"])
+        return speeds_of(device, seed, *who) if len(clients) else None
+    except ValueError:  # the file of the speeds was moved, or the table is not valid
+        return None
+
+
+def _only(table: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: table[key] for key in keys if key in table}

@@ -1,5 +1,0 @@
-"""The report of a run: figures and one page."""
-
-from muster.emulator.results.report.page import write_report
-
-__all__ = ["write_report"]

@@ -1,0 +1,346 @@
+"""Measures the links of running gateways, and restores the gateways' settings afterwards.
+
+shared limits lifted     round trips of small messages on idle links
+                         rates up, rates down, in batches that the machine can carry
+                         what gRPC achieves on one link of each group, for information
+shared limits in force   all devices of a group at once: sum and fairness
+"""
+
+import asyncio
+import math
+import statistics
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from muster.common import seeds
+from muster.common.clock import Clock
+from muster.common.credentials import Credentials
+from muster.common.errors import TransportError
+from muster.emulator.credentials.issuing import Certifier
+from muster.emulator.gateway.rates import Direction
+from muster.emulator.verification.echo_model import sent_echoes
+from muster.emulator.verification.expectations import batches
+from muster.emulator.verification.grpc_probe import (
+    GrpcBulk,
+    GrpcEcho,
+    ProbeIdentities,
+    ProbeServer,
+)
+from muster.emulator.verification.judging import (
+    RoundTrips,
+    expected_rtt_s,
+    grpc_rate_row,
+    grpc_rtt_row,
+    judge_rate,
+    judge_rtt,
+    judge_shared,
+)
+from muster.emulator.verification.measuring import (
+    Echo,
+    GatewayUnderTest,
+    LinkMeasurement,
+    MeasuredLink,
+    MeasuredTransfer,
+    emptied,
+    lines_of,
+    measure,
+    round_trips,
+)
+from muster.emulator.verification.reflector import Bulk, RawEcho, Reflector
+from muster.emulator.verification.result import SHARED, Row, Tolerances, Verification
+
+Show = Callable[[str], None]
+
+SECONDS = 5.0
+DEVICES = 8
+
+_LOOPBACK = "127.0.0.1"
+
+_TOGETHER_BPS = 400e6
+"""Sum of rates that are measured at once. Two cores can easily carry it, with Python at both
+ends."""
+
+_AT_ONCE = 32
+_OPEN_S = 1.0
+"""Seconds to measure a link without a limit, for which there is nothing to compare."""
+
+_STEP_S = 0.5
+_SHARED_STEP_S = 0.2
+"""Seconds between two requests for the gateways' statistics; the second is for links that share a
+rate, where several rates matter."""
+
+_DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
+
+
+async def verify_gateways(
+    gateways: Sequence[GatewayUnderTest],
+    clock: Clock,
+    *,
+    scenario: str = "",
+    seconds: float = SECONDS,
+    tolerances: Tolerances | None = None,
+    devices: int = DEVICES,
+    grpc: bool = True,
+    here: str = _LOOPBACK,
+    certifier: Certifier | None = None,
+    show: Show = lambda step: None,
+) -> Verification:
+    """Measure the links of running gateways that carry no other traffic.
+
+    This changes the shared limits and the server's address of the gateways. Afterwards, even after
+    a failure, they are restored to those in each gateway's `config`.
+
+    Args:
+        scenario: name of the scenario, for the result.
+        seconds: how long each rate is measured.
+        devices: number of devices of each gateway that are measured one by one, chosen by the seed;
+            0: all.
+        here: this machine's address as gateways reach it, because the other end of the links is
+            here.
+        certifier: certifies both ends of gRPC; None: they use no TLS.
+        grpc: whether to also measure what gRPC achieves on one link of each gateway.
+        show: called with a description of each step, for people.
+
+    Raises:
+        TransportError: a gateway does not accept connections.
+    """
+    tolerances = tolerances or Tolerances()
+    work = _Verifier(gateways, clock, seconds, tolerances, devices, here, certifier, show)
+    rows = await work.all(grpc)
+    order = {gateway.group: place for place, gateway in enumerate(gateways)}
+
+    def place(row: Row) -> tuple[int, bool, bool, str]:
+        return order[row.group], row.quantity.startswith("grpc"), row.link == SHARED, row.link
+
+    return Verification(scenario, seconds, tolerances, sorted(rows, key=place))
+
+
+class _Verifier:
+    def __init__(
+        self,
+        gateways: Sequence[GatewayUnderTest],
+        clock: Clock,
+        seconds: float,
+        tolerances: Tolerances,
+        devices: int,
+        here: str,
+        certifier: Certifier | None,
+        show: Show,
+    ) -> None:
+        self._gateways, self._clock, self._seconds = gateways, clock, seconds
+        self._tolerances, self._show = tolerances, show
+        self._here, self._identities = here, ProbeIdentities.drawn(certifier)
+        self._reflector = Reflector(clock, here)
+        self._lines = [_chosen(gateway, devices) for gateway in gateways]
+
+    async def all(self, grpc: bool) -> list[Row]:
+        """Measure everything, restore the gateways' settings, and return all rows."""
+        try:
+            rows = await self._measured(grpc)
+        except BaseException:
+            with suppress(TransportError):  # an unfinished request may have ended the connection
+                await self._restore()
+            raise
+        else:
+            await self._restore()
+        finally:
+            await self._reflector.close()
+        return rows
+
+    async def _measured(self, grpc: bool) -> list[Row]:
+        lines = [line for of_gateway in self._lines for line in of_gateway]
+        await self._set_upstream(await self._reflector.start())
+        await self._share(lift=True)
+        rows = await self._round_trips(lines)
+        for direction in _DIRECTIONS:
+            rows += await self._rates(lines, direction)
+        if grpc:
+            rows += await self._grpc()
+            await self._set_upstream(self._reflector.address)
+        await self._share(lift=False)
+        for direction in _DIRECTIONS:
+            rows += await self._shared(direction)
+        return rows
+
+    # --- the gateways' settings ------------------------------------------------------------------
+
+    async def _set_upstream(self, address: str) -> None:
+        for gateway in self._gateways:
+            await gateway.controller.upstream(address)
+
+    async def _share(self, lift: bool) -> None:
+        for gateway in self._gateways:
+            down_bps, up_bps = gateway.shared_bps("down"), gateway.shared_bps("up")
+            if down_bps is not None or up_bps is not None:
+                wanted = (None, None) if lift else (down_bps, up_bps)
+                await gateway.controller.set_shared(*wanted)
+
+    async def _restore(self) -> None:
+        await self._share(lift=False)
+        for gateway in self._gateways:
+            await gateway.controller.upstream(gateway.config.upstream)
+
+    # --- one by one ------------------------------------------------------------------------------
+
+    async def _round_trips(self, lines: Sequence[MeasuredLink]) -> list[Row]:
+        rows: list[Row] = []
+        for batch in batches(lines, [0.0] * len(lines), 1.0, _AT_ONCE):
+            self._show(f"round trips of {_named(batch)}")
+            found = await asyncio.gather(*map(self._raw_round_trip, batch))
+            rows += [
+                judge_rtt(line, each, self._tolerances)
+                for line, each in zip(batch, found, strict=True)
+            ]
+        return rows
+
+    async def _raw_round_trip(self, line: MeasuredLink) -> RoundTrips:
+        return await self._round_trip(line, RawEcho(line.host, line.port, self._clock))
+
+    async def _round_trip(self, line: MeasuredLink, echo: Echo) -> RoundTrips:
+        try:
+            await echo.start()
+            trips, samples = await round_trips(
+                line, echo, expected_rtt_s(line), self._seconds, self._clock
+            )
+        except TransportError as error:
+            return RoundTrips(None, 0, str(error))
+        finally:
+            await echo.close()
+        sent = list(sent_echoes(samples, line.client))
+        return RoundTrips(statistics.median(trips), len(trips), sent=sent)
+
+    async def _rates(self, lines: Sequence[MeasuredLink], direction: Direction) -> list[Row]:
+        limited = [line for line in lines if line.mean_bps(direction) is not None]
+        rows: list[Row] = []
+        for batch in _batches(limited, direction):
+            self._show(f"rates {direction} of {_named(batch)}, {self._seconds:g} s")
+            found = await self._bulk(batch, direction, self._seconds, _STEP_S)
+            rows += [
+                judge_rate(line, direction, each, self._tolerances)
+                for line, each in zip(batch, found, strict=True)
+            ]
+        # One link without a limit per group is enough to see what the machine can do.
+        for line in [line for line in _firsts(lines) if line.mean_bps(direction) is None]:
+            self._show(f"rate {direction} of {line.client}, which has no limit")
+            open_s = min(self._seconds, _OPEN_S)
+            (found_one,) = await self._bulk([line], direction, open_s, open_s)
+            rows.append(judge_rate(line, direction, found_one, self._tolerances))
+        return rows
+
+    async def _bulk(
+        self,
+        lines: Sequence[MeasuredLink],
+        direction: Direction,
+        seconds: float,
+        step_s: float,
+        cap_bps: float = math.inf,
+    ) -> list[LinkMeasurement]:
+        """Use several links at once and measure their rates. If they share a link, its limit is
+        `cap_bps`."""
+        paces = [_finite(min(_bps(line, direction), cap_bps / len(lines))) for line in lines]
+        transfers = [
+            MeasuredTransfer(
+                line, direction, Bulk(self._reflector, line.host, line.port, direction), pace
+            )
+            for line, pace in zip(lines, paces, strict=True)
+        ]
+        found = await measure(transfers, seconds, step_s, self._clock)
+        await emptied(lines, self._clock)
+        return found
+
+    # --- together --------------------------------------------------------------------------------
+
+    async def _shared(self, direction: Direction) -> list[Row]:
+        rows: list[Row] = []
+        for gateway in self._gateways:
+            cap_bps = gateway.shared_bps(direction)
+            if cap_bps is None:
+                continue
+            lines = _chosen(gateway, _AT_ONCE)
+            self._show(f"{len(lines)} devices of {gateway.group} {direction} at once")
+            found = await self._bulk(lines, direction, self._seconds, _SHARED_STEP_S, cap_bps)
+            of = len(gateway.config.devices)
+            rows += judge_shared(cap_bps, lines, of, direction, found, self._tolerances)
+        return rows
+
+    # --- gRPC ------------------------------------------------------------------------------------
+
+    async def _grpc(self) -> list[Row]:
+        lines = _firsts([line for of_gateway in self._lines for line in of_gateway])
+        self._show("what gRPC achieves on links")
+        async with self._probe_server(lines) as device:
+            trips = await asyncio.gather(*(self._grpc_round_trip(each, device) for each in lines))
+        rows = [grpc_rtt_row(line, each) for line, each in zip(lines, trips, strict=True)]
+        for direction in _DIRECTIONS:
+            for batch in _batches(lines, direction):
+                found = await self._grpc_bulk(batch, direction)
+                rows += [
+                    grpc_rate_row(line, direction, each)
+                    for line, each in zip(batch, found, strict=True)
+                ]
+        return rows
+
+    @asynccontextmanager
+    async def _probe_server(self, lines: Sequence[MeasuredLink]) -> AsyncIterator[Credentials]:
+        """Run a server to which the gateways connect, and yield the credentials of a device.
+        Closing it also ends the connections that gateways still hold, so nothing is left of its
+        calls."""
+        server = ProbeServer(self._identities, self._clock, lines, self._here)
+        try:
+            await self._set_upstream(await server.start())
+            yield self._identities.device
+        finally:
+            await server.close()
+        await emptied(lines, self._clock)
+
+    async def _grpc_round_trip(self, line: MeasuredLink, device: Credentials) -> RoundTrips:
+        return await self._round_trip(line, GrpcEcho(line, device, self._clock))
+
+    async def _grpc_bulk(
+        self, lines: Sequence[MeasuredLink], direction: Direction
+    ) -> list[LinkMeasurement]:
+        limited = all(line.mean_bps(direction) is not None for line in lines)
+        seconds = self._seconds if limited else min(self._seconds, _OPEN_S)
+        async with self._probe_server(lines) as device:
+            transfers = [
+                MeasuredTransfer(
+                    line,
+                    direction,
+                    GrpcBulk(line, device, direction, self._clock),
+                    line.mean_bps(direction),
+                )
+                for line in lines
+            ]
+            return await measure(transfers, seconds, min(_STEP_S, seconds), self._clock)
+
+
+def _chosen(gateway: GatewayUnderTest, most: int) -> list[MeasuredLink]:
+    """At most `most` links of a gateway, chosen by its seed, in order; 0: all."""
+    lines = lines_of(gateway)
+    if not most or len(lines) <= most:
+        return lines
+    stream = seeds.stream(gateway.config.seed, "verify", gateway.group)
+    return [lines[place] for place in sorted(stream.permutation(len(lines))[:most].tolist())]
+
+
+def _firsts(lines: Sequence[MeasuredLink]) -> list[MeasuredLink]:
+    """The first link of each group."""
+    return list({line.gateway.group: line for line in reversed(lines)}.values())[::-1]
+
+
+def _bps(line: MeasuredLink, direction: Direction) -> float:
+    mean = line.mean_bps(direction)
+    return math.inf if mean is None else mean
+
+
+def _finite(bps: float) -> float | None:
+    return None if math.isinf(bps) else bps
+
+
+def _batches(lines: Sequence[MeasuredLink], direction: Direction) -> list[list[MeasuredLink]]:
+    weights = [line.mean_bps(direction) or _TOGETHER_BPS for line in lines]
+    return batches(lines, weights, _TOGETHER_BPS, _AT_ONCE)
+
+
+def _named(lines: Sequence[MeasuredLink]) -> str:
+    return lines[0].client if len(lines) == 1 else f"{len(lines)} devices"

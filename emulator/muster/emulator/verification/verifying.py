@@ -1,0 +1,169 @@
+"""`verify`: checks by measurement that the links of a scenario match their settings."""
+
+import asyncio
+import secrets
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from muster.common.clock import Clock, WallClock
+from muster.common.credentials import (
+    SECRETS,
+    SUPERVISOR,
+    credentials_path,
+    gateway_identity,
+    read_credentials,
+)
+from muster.common.errors import ConfigError, LaunchFailed, RunFailed
+from muster.emulator.credentials.issuing import Issuer, certifier_of
+from muster.emulator.fleet.packs import packs_by_group
+from muster.emulator.launch.backend import BackendName, MakeBackend, ending
+from muster.emulator.launch.choice import kind_of
+from muster.emulator.link_control.controller import Controller
+from muster.emulator.link_control.gateway_configs import gateways_of
+from muster.emulator.scenario.population import population
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.verification.gateways import DEVICES, SECONDS, Show, verify_gateways
+from muster.emulator.verification.measuring import GatewayUnderTest
+from muster.emulator.verification.result import Tolerances, Verification
+
+
+def verify(
+    scenario: Scenario | Path | str,
+    *,
+    seconds: float = SECONDS,
+    tolerances: Tolerances | None = None,
+    devices: int = DEVICES,
+    backend: BackendName = "processes",
+    show: Show = lambda line: None,
+    clock: Clock | None = None,
+) -> Verification:
+    """Measure the links of a scenario. This starts the scenario's gateways, but no server or
+    devices.
+
+    Args:
+        scenario: a scenario, or the path of its TOML file.
+        seconds: how long each rate is measured.
+        devices: number of devices of each group that are measured one by one, chosen by the seed;
+            0: all.
+        backend: whether the gateways are processes of this machine or containers.
+        show: called with a description of each step, for people.
+
+    Raises:
+        ConfigError: the scenario is wrong, or has no links; nothing was started.
+        RunFailed: a gateway did not start or died, or a signal ended the verification.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(Path(scenario))
+    if not any(group.gateway for group in scenario.groups):
+        raise ConfigError(
+            f"{scenario.name} has no links to verify: every group reaches the server directly; "
+            "set groups.link.profile, or groups.link.up and groups.link.down"
+        )
+    kind = kind_of(backend)
+    kind.require_to_verify(scenario)
+    work = _verify(
+        scenario,
+        seconds,
+        tolerances or Tolerances(),
+        devices,
+        kind.make,
+        show,
+        clock or WallClock(),
+    )
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as beside:  # a loop is already running, as in a notebook
+        return beside.submit(asyncio.run, work).result()
+
+
+async def _verify(
+    scenario: Scenario,
+    seconds: float,
+    tolerances: Tolerances,
+    devices: int,
+    make_backend: MakeBackend,
+    show: Show,
+    clock: Clock,
+) -> Verification:
+    working = asyncio.create_task(
+        _with_gateways(scenario, seconds, tolerances, devices, make_backend, show, clock)
+    )
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    await asyncio.wait({working})
+    if working.cancelled():
+        raise RunFailed("stopped before everything was measured")
+    return working.result()
+
+
+async def _with_gateways(
+    scenario: Scenario,
+    seconds: float,
+    tolerances: Tolerances,
+    devices: int,
+    make_backend: MakeBackend,
+    show: Show,
+    clock: Clock,
+) -> Verification:
+    died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_death(name: str, status: int) -> None:
+        if not died.done():
+            died.set_result(f"{name} {ending(status)}")
+
+    with TemporaryDirectory(prefix="muster-verify-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        for part in ("logs", "setup"):
+            (folder / part).mkdir()
+        backend = make_backend(scenario, folder, clock, on_death)
+        certifier = certifier_of(scenario.launch, backend.encrypts, clock)
+        residents, credentials = population(scenario), folder / SECRETS
+        issuer = Issuer(credentials, secrets.token_hex(8), certifier)
+        issuer.issue(packs_by_group(scenario, residents))
+        supervisor = read_credentials(credentials_path(credentials, SUPERVISOR))
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(backend.close)
+            gateways = []
+            configs = gateways_of(scenario, residents, folder / "setup", str(credentials))
+            for config in configs:
+                show(f"starting the gateway of {config.group}")
+                ports = await backend.start_gateway(config)
+                controller = await stack.enter_async_context(
+                    Controller(ports, supervisor, clock, gateway=gateway_identity(config.group))
+                )
+                reached = backend.reachable_ports(config.group, ports)
+                gateways.append(GatewayUnderTest(config, reached, controller))
+            if not gateways:
+                raise ConfigError(f"{scenario.name}: no device is enrolled in a group with links")
+            measuring = asyncio.create_task(
+                verify_gateways(
+                    gateways,
+                    clock,
+                    scenario=scenario.name,
+                    seconds=seconds,
+                    tolerances=tolerances,
+                    devices=devices,
+                    here=backend.here,
+                    certifier=certifier,
+                    show=show,
+                )
+            )
+            try:
+                watched: set[asyncio.Future[Any]] = {measuring, died}
+                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                if not measuring.done():
+                    gone = died.result()
+                    raise LaunchFailed(f"{gone}{backend.last_lines(gone.split()[0])}")
+                return measuring.result()
+            finally:
+                measuring.cancel()
+                await asyncio.wait({measuring})
