@@ -23,8 +23,9 @@ from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway as Emulated
 from muster.emulator.gateway.rates import Direction
 from muster.emulator.link_control.controller import Controller
+from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.shape import Shape
-from muster.emulator.verification import GatewayUnderTest, Tolerances, verify_gateways
+from muster.emulator.verification import Tolerances, verify_gateways
 from muster.emulator.verification.grpc_probe import (
     GrpcBulk,
     GrpcEcho,
@@ -57,7 +58,7 @@ class Running:
     """A gateway as it is, and as it is told to be."""
 
     emulated: Emulated
-    gateway: GatewayUnderTest
+    gateway: RunningGateway
 
 
 Start = Callable[..., Awaitable[Running]]
@@ -91,7 +92,7 @@ async def start() -> AsyncIterator[Start]:
         closing.extend([control.close, emulated.close])
         ports = Ports(host=HOST, control=control.number, devices=devices)
         controllers.append(await Controller.connect(ports, SUPERVISOR, clock))
-        return Running(emulated, GatewayUnderTest(config(shapes), ports, controllers[-1]))
+        return Running(emulated, RunningGateway(config(shapes), ports, controllers[-1]))
 
     yield begin
     for controller in controllers:
@@ -335,9 +336,7 @@ def test_a_verification_measures_the_devices_of_its_gateway() -> None:
         credentials="",
     )
     nobody: Any = None
-    gateway = GatewayUnderTest(
-        config, Ports(host=HOST, control=1, devices={"a": 5, "b": 6}), nobody
-    )
+    gateway = RunningGateway(config, Ports(host=HOST, control=1, devices={"a": 5, "b": 6}), nobody)
     assert [(line.client, line.host, line.port) for line in lines_of(gateway)] == [
         ("a", HOST, 5),
         ("b", HOST, 6),

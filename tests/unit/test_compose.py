@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from muster.common.config import validate
-from muster.emulator.launch import SWARM
 from muster.emulator.launch.docker.compose import Project, compose_text
 from muster.emulator.launch.docker.compose_project import fleet
 from muster.emulator.launch.docker.container import container_settings
@@ -27,6 +26,7 @@ from muster.emulator.launch.docker.services import (
 )
 from muster.emulator.launch.docker.stack import Swarm, empty_mounts, make_empty
 from muster.emulator.launch.process_configs import ProcessConfigs
+from muster.emulator.run_folder.compose_file import SWARM
 from muster.emulator.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]

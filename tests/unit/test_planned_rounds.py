@@ -9,9 +9,10 @@ from matplotlib.patches import StepPatch
 
 from muster.common.config import validate
 from muster.emulator.planning import plan
+from muster.emulator.planning.plan_files import write_plan
 from muster.emulator.planning.result import Learning, Plan
 from muster.emulator.report.plan_figure import draw
-from muster.emulator.report.plan_tables import describe, write_plan
+from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario
 
 LEARNING = Learning([10, 10], parameters=100)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from muster.common.clock import WallClock
 from muster.common.testing import made_credentials
 from muster.emulator.gateway.config import gateway_name
-from muster.emulator.link_control.link_site import LinkSite
+from muster.emulator.link_control.link_site import EmulatedLinks
 from muster.emulator.link_control.network import GatewayFleet
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LinkFleet:
         )
         self.groups: dict[str, str] = {}
         self.shapes: dict[str, Shape] = {}
-        self.links = LinkSite(self.network, self.groups, self.shapes)
+        self.links = EmulatedLinks(self.network, self.groups, self.shapes)
 
     def know(self, config: GatewayProcess) -> None:
         """Enter the devices of a gateway."""

@@ -12,9 +12,9 @@ from muster.common.errors import ConfigError, LaunchFailed, RunFailed
 from muster.emulator.detached.supervised_start import FirstRound
 from muster.emulator.detached.up import RESTARTS, left_running
 from muster.emulator.following.run_progress import RunProgress
-from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker.compose_containers import published_port
 from muster.emulator.run_folder import supervisor_socket
+from muster.emulator.run_folder.compose_file import COMPOSE
 from muster.emulator.run_folder.folder import (
     DETACHED_LOG,
     LEDGER,

@@ -13,6 +13,7 @@ from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.device_link import DeviceLink
 from muster.emulator.gateway.rates import DIRECTIONS, Unlimited
 from muster.emulator.gateway.shaping import Shaper
+from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.settings import LinkSettings, Profile
 from muster.emulator.links.shape import Shape
 from muster.emulator.verification.echo_model import sent_echoes
@@ -24,7 +25,6 @@ from muster.emulator.verification.judging import (
     judge_rtt,
 )
 from muster.emulator.verification.measuring import (
-    GatewayUnderTest,
     LinkMeasurement,
     MeasuredLink,
     Step,
@@ -57,7 +57,7 @@ class World:
             credentials="",
         )
         ports = Ports(host="127.0.0.1", control=1, devices={CLIENT: 1})
-        self.line = MeasuredLink(GatewayUnderTest(config, ports, self), CLIENT, shape)
+        self.line = MeasuredLink(RunningGateway(config, ports, self), CLIENT, shape)
         self._shapers = {each: Shaper(Unlimited(), seed) for each in DIRECTIONS}
         real_device = GatewayDevice(client=CLIENT, shape=real or shape)
         self._device = DeviceLink(real_device, seed, self._shapers)

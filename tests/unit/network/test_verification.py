@@ -12,6 +12,7 @@ import pytest
 
 from muster.common.lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.shape import Shape
 from muster.emulator.verification.expectations import (
     batches,
@@ -28,7 +29,6 @@ from muster.emulator.verification.judging import (
     judge_shared,
 )
 from muster.emulator.verification.measuring import (
-    GatewayUnderTest,
     LinkMeasurement,
     MeasuredLink,
     MeasuredTransfer,
@@ -57,7 +57,7 @@ def lines(*shapes: Shape) -> list[MeasuredLink]:
     )
     ports = Ports(host="127.0.0.1", control=1, devices={each.client: 1 for each in devices})
     nobody: Any = None
-    return lines_of(GatewayUnderTest(config, ports, nobody))
+    return lines_of(RunningGateway(config, ports, nobody))
 
 
 def measured(*steps: tuple[float, float, float | None], broken: bool = False) -> LinkMeasurement:

@@ -3,7 +3,6 @@
 The containers and networks of a fleet are found by their label (`launch.docker.daemon`).
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import docker.errors
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator.credentials.issuing import remove_credentials
+from muster.emulator.launch.docker.compose_command import Say
 from muster.emulator.launch.docker.daemon import (
     connected,
     containers_of,
@@ -26,8 +26,6 @@ from muster.emulator.launch.docker.daemon import (
 from muster.emulator.run_folder.folder import has_detached_supervisor, own, run_folder
 from muster.emulator.run_folder.supervisor_socket import end_supervisor
 from muster.emulator.runs.conclusion import conclude
-
-Say = Callable[[str], None]
 
 _GOODBYE_S = 20
 """Seconds to wait for a server that was asked to end. It commits its ledger and tells the devices

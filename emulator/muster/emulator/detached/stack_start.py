@@ -10,8 +10,8 @@ from typing import Protocol
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.common.processes import die_with_parent
-from muster.emulator.detached.down import Say
 from muster.emulator.following.run_progress import RunProgress
+from muster.emulator.launch.docker.compose_command import Say
 from muster.emulator.launch.docker.daemon import connected
 from muster.emulator.launch.docker.stack import TaskDeaths
 from muster.emulator.launch.starting import quoted

@@ -14,8 +14,8 @@ from muster.common.clock import Clock
 from muster.common.environment import settled
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.events import Died
-from muster.emulator.detached.down import Say
 from muster.emulator.following.run_progress import Event, RunProgress
+from muster.emulator.launch.docker.compose_command import Say
 from muster.emulator.launch.starting import quoted
 from muster.emulator.run_folder.folder import DETACHED_LOG, JOURNAL
 from muster.emulator.run_folder.journal_tail import Tail

@@ -17,13 +17,13 @@ from typing import Final
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.credentials.issuing import UNATTENDED_LIFETIME_S, certifier_of
-from muster.emulator.detached.down import Say, end
+from muster.emulator.detached.down import end
 from muster.emulator.detached.stack_start import start_stack
 from muster.emulator.detached.supervised_start import start_supervised
 from muster.emulator.following.run_progress import RunProgress
-from muster.emulator.launch import COMPOSE, is_stack
 from muster.emulator.launch.docker import checks
 from muster.emulator.launch.docker.compose_command import (
+    Say,
     compose_command,
     make_images,
     require_supported,
@@ -38,6 +38,7 @@ from muster.emulator.launch.docker.daemon import (
 from muster.emulator.launch.docker.services import Site, project_of
 from muster.emulator.launch.docker.stack import deploy_command, require_swarm
 from muster.emulator.launch.process_configs import ProcessConfigs
+from muster.emulator.run_folder.compose_file import COMPOSE, is_stack
 from muster.emulator.run_folder.folder import ADDRESS, new_run_folder, own, run_folder, shown
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable

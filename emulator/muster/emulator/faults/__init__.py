@@ -1,2 +1,2 @@
-"""Injected faults: the table `[[faults]]`, the timeline that follows from it and the seed, the
-injection, and the proof of effect."""
+"""The faults that a scenario may schedule: the table `[[faults]]`, the catalogue, and what faults
+may ask of a running fleet."""

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from muster.common.faults import FaultKind
-from muster.emulator.link_control.link_site import LinkSite
+from muster.emulator.faults.link_changes import LinkChange
+from muster.emulator.faults.link_measures import LinkMeasures
+from muster.emulator.gateway.faults import Fault
+from muster.emulator.links.shape import Shape
 from muster.emulator.run_folder.limits import Limited
 
 
@@ -24,6 +27,38 @@ class MeasuredUse(NamedTuple):
     held_back: int
     memory_bytes: int
     memory_limit: int
+
+
+class LinkSite(Protocol):
+    """The links of a running fleet, as faults see them."""
+
+    async def begin(self, targets: Iterable[str], change: LinkChange) -> None:
+        """Let a change act on the links of devices."""
+        ...
+
+    async def end(self, targets: Iterable[str], change: LinkChange) -> None:
+        """Let one change that equals `change` act on these links no longer."""
+        ...
+
+    async def strike(self, targets: Iterable[str], fault: Fault) -> None:
+        """Let a fault happen once. A gateway that cannot be reached has no connections to
+        strike."""
+        ...
+
+    async def measures(self, targets: Iterable[str]) -> Mapping[str, LinkMeasures]:
+        """What the gateways have measured; without links whose gateway cannot be reached."""
+        ...
+
+    def shape(
+        self, client: str, *, but: LinkChange | None = None, with_: LinkChange | None = None
+    ) -> Shape:
+        """The shape that a link has now, according to its settings and the faults that act on it.
+
+        Args:
+            but: a change that is left out if it acts.
+            with_: a change that does not act, but is added.
+        """
+        ...
 
 
 class FaultSite(Protocol):

@@ -1,3 +1,1 @@
-"""The population of a scenario: the covariates of its devices, their enrollment and simulation, the
-exact truth about participation, and the part of this truth that the server sees.
-"""
+"""The devices of a scenario: which there are, how they live, and when faults act on them."""

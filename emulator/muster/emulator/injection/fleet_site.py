@@ -14,7 +14,7 @@ from muster.emulator.gateway.config import gateway_name
 from muster.emulator.injection.program_limits import ProgramLimits
 from muster.emulator.launch.backend import Backend
 from muster.emulator.launch.process_configs import ProcessConfigs
-from muster.emulator.link_control.link_site import LinkSite
+from muster.emulator.link_control.link_site import EmulatedLinks
 from muster.emulator.link_control.network import GatewayFleet
 from muster.emulator.links.shape import Shape
 from muster.emulator.run_folder.limits import Limited
@@ -53,7 +53,7 @@ class FleetSite:
         # A container ends with all its packs, and its death is reported under one of their names.
         self._shared: dict[str, str] = {}
         self._groups = {resident.client: resident.group for resident in configs.residents}
-        self.links = LinkSite(network, self._groups, _shapes(configs.scenario, self._groups))
+        self.links = EmulatedLinks(network, self._groups, _shapes(configs.scenario, self._groups))
         self._pauses = backend.pauses
         self._limits = ProgramLimits(backend, self._pauses, clock)
         self._starved = set[str]()

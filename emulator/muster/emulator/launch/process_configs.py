@@ -39,15 +39,15 @@ from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.scenario_faults import ScenarioFaults
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch import doctor
-from muster.emulator.link_control.gateway_configs import gateways_of
+from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.monitoring import prometheus
 from muster.emulator.planning import plan
 from muster.emulator.planning.oracle import oracle_of
 from muster.emulator.planning.plan import Progress, instants, must_play
+from muster.emulator.planning.plan_files import write_plan
 from muster.emulator.planning.result import Learning
 from muster.emulator.planning.server_view import moments_of
 from muster.emulator.records.inputs import inputs_of
-from muster.emulator.report.plan_tables import write_plan
 from muster.emulator.scenario.local_work import announced_training, most_steps, training_time
 from muster.emulator.scenario.population import population, write_population
 from muster.emulator.scenario.scenario import Scenario

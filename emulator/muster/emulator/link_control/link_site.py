@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from muster.common.errors import TransportError
+from muster.emulator.faults.injection import LinkSite
 from muster.emulator.faults.link_changes import LinkChange, LinkState, shape_of, state_of
 from muster.emulator.faults.link_measures import LinkMeasures, LinkMeter
 from muster.emulator.gateway.faults import Fault
@@ -31,7 +32,7 @@ class GatewayConnections(Protocol):
         ...
 
 
-class LinkSite:
+class EmulatedLinks(LinkSite):
     """The links of a running fleet.
 
     Args:
@@ -53,30 +54,24 @@ class LinkSite:
         network.on_connection(self._renew)
 
     async def begin(self, targets: Iterable[str], change: LinkChange) -> None:
-        """Let a change act on the links of devices."""
         targets = list(targets)
         for client in targets:
             self._changes[client].append(change)
         await self._bring_all(targets)
 
     async def end(self, targets: Iterable[str], change: LinkChange) -> None:
-        """Let one change that equals `change` act on these links no longer."""
         targets = list(targets)
         for client in targets:
             self._changes[client].remove(change)
         await self._bring_all(targets)
 
     async def strike(self, targets: Iterable[str], fault: Fault) -> None:
-        """Let a fault happen once. A gateway that cannot be reached has no connections to
-        strike."""
-
         async def strike(controller: Controller, clients: Sequence[str]) -> None:
             await controller.fault(clients, fault=fault.fault)
 
         await self._at_gateways(targets, strike)
 
     async def measures(self, targets: Iterable[str]) -> Mapping[str, LinkMeasures]:
-        """What the gateways have measured; without links whose gateway cannot be reached."""
         found: dict[str, LinkMeasures] = {}
 
         async def measure(controller: Controller, clients: Sequence[str]) -> None:
@@ -88,12 +83,6 @@ class LinkSite:
     def shape(
         self, client: str, *, but: LinkChange | None = None, with_: LinkChange | None = None
     ) -> Shape:
-        """The shape that a link has now, according to its settings and the faults that act on it.
-
-        Args:
-            but: a change that is left out if it acts.
-            with_: a change that does not act, but is added.
-        """
         changes = list(self._changes[client])
         if but in changes:
             changes.remove(but)

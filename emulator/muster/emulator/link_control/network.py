@@ -1,5 +1,4 @@
-"""Controls the gateways of a running fleet: connects to them, measures their links, and records
-their traffic."""
+"""Controls the gateways of a running fleet: connects to them, and records their traffic."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -10,23 +9,19 @@ from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.credentials import Credentials, gateway_identity
-from muster.common.errors import LaunchFailed, RunFailed, TransportError
-from muster.common.events import Tell, Verified, Verifying
+from muster.common.errors import LaunchFailed, TransportError
+from muster.common.events import Tell
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import Backend, Program
 from muster.emulator.link_control.controller import PATIENCE_S, Controller
+from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.link_control.traffic import traffic_between
-from muster.emulator.verification import GatewayUnderTest, verify_gateways
-from muster.emulator.verification.tables import describe
 
 _ANSWER_S = 30.0
 """Seconds to wait for a gateway that is alive but does not answer."""
 
 _AGAIN_S = 0.1
 _EVERY_S = 1.0
-_SHORT_S = 1.0
-"""Seconds over which a rate is measured before a run."""
-
 
 Renew = Callable[[str], Awaitable[None]]
 
@@ -56,7 +51,7 @@ class GatewayFleet:
         self._backend = backend
         self._clock = clock
         self._record = record
-        self._gateways: dict[str, GatewayUnderTest] = {}
+        self._gateways: dict[str, RunningGateway] = {}
         self._controllers: dict[str, Controller] = {}
         self._upstream: str | None = None
         self._watches: dict[str, asyncio.Task[None]] | None = None
@@ -102,7 +97,7 @@ class GatewayFleet:
     def _new_controller(self, config: GatewayProcess, ports: Ports) -> Controller:
         credentials, peer = self._credentials(), gateway_identity(config.group)
         controller = Controller(ports, credentials, self._clock, self._patience_s, peer)
-        self._gateways[config.group] = GatewayUnderTest(config, ports, controller)
+        self._gateways[config.group] = RunningGateway(config, ports, controller)
         self._controllers[config.group] = controller
         return controller
 
@@ -157,31 +152,12 @@ class GatewayFleet:
         gateway = self._gateways.get(group)
         return gateway.ports if gateway is not None else None
 
-    async def verify(self, scenario: str) -> None:
-        """Measure all links briefly.
-
-        Raises:
-            RunFailed: a link does not match its settings.
-        """
-        reached = [
+    def reached(self) -> list[RunningGateway]:
+        """The gateways, with the ports on which this machine reaches them."""
+        return [
             replace(gateway, ports=self._backend.reachable_ports(group, gateway.ports))
             for group, gateway in self._gateways.items()
         ]
-        found = await verify_gateways(
-            reached,
-            self._clock,
-            here=self._backend.here,
-            scenario=scenario,
-            seconds=_SHORT_S,
-            grpc=False,
-            show=lambda step: self._record(Verifying(step)),
-        )
-        self._record(Verified(found.ok, len(found.rows)))
-        if not found.ok:
-            raise RunFailed(
-                f"links do not match their settings (verify = true):\n{describe(found)}\n"
-                f"`muster verify` measures them at length"
-            )
 
     def watch(self) -> None:
         """From now on keep the connection to every gateway, and record its traffic about once per

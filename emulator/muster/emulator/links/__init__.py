@@ -1,3 +1,1 @@
-"""Emulated links: their settings and presets, control of a run's gateways, and the measurement of
-links (`verification`).
-"""
+"""The settings of emulated links, and their shapes."""

@@ -8,7 +8,7 @@ from muster.common.clock_kinds import is_lockstep
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason
 from muster.common.toml import parse_toml
-from muster.emulator.launch import is_stack
+from muster.emulator.run_folder.compose_file import is_stack
 from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.population import names_of
 

@@ -1,4 +1,4 @@
-"""Plans: the simulated availability and participation of a fleet, without running it."""
+"""What will happen, computed without a run: calls, participation, and the exact truth about both."""
 
 from muster.emulator.planning.plan import plan
 from muster.emulator.planning.result import GroupPlan, Plan

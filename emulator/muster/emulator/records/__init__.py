@@ -1,3 +1,2 @@
-"""The results of a run, read from its folder alone: the account as data frames, the summary, the
-report, the availability traces of its devices, and exports for other programs.
-"""
+"""What a run leaves, read from its folder alone: the account as data frames, the summary, traces of
+faults, and which expectations hold (`fact_values` reads the ledger, `judging` decides)."""

@@ -17,7 +17,7 @@ from muster.common.causes import OWN_CODE_FAILED
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
 from muster.common.toml import parse_toml
-from muster.emulator.launch import COMPOSE, is_stack
+from muster.emulator.run_folder.compose_file import COMPOSE, is_stack
 
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 

@@ -1,5 +1,5 @@
-"""One run: its folder, its processes, the supervisor that starts and watches them, and how a run is
-continued, stopped and followed.
+"""One run: the supervisor that starts and watches its programs, and how a run is continued and
+concluded.
 
 The folder is called `runs` because `muster.emulator.run` is a function.
 """

@@ -18,6 +18,7 @@ from muster.common.credentials import Credentials
 from muster.common.errors import TransportError
 from muster.emulator.credentials.issuing import Certifier
 from muster.emulator.gateway.rates import Direction
+from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.verification.echo_model import sent_echoes
 from muster.emulator.verification.expectations import batches
 from muster.emulator.verification.grpc_probe import (
@@ -37,7 +38,6 @@ from muster.emulator.verification.judging import (
 )
 from muster.emulator.verification.measuring import (
     Echo,
-    GatewayUnderTest,
     LinkMeasurement,
     MeasuredLink,
     MeasuredTransfer,
@@ -73,7 +73,7 @@ _DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 
 async def verify_gateways(
-    gateways: Sequence[GatewayUnderTest],
+    gateways: Sequence[RunningGateway],
     clock: Clock,
     *,
     scenario: str = "",
@@ -118,7 +118,7 @@ async def verify_gateways(
 class _Verifier:
     def __init__(
         self,
-        gateways: Sequence[GatewayUnderTest],
+        gateways: Sequence[RunningGateway],
         clock: Clock,
         seconds: float,
         tolerances: Tolerances,
@@ -314,7 +314,7 @@ class _Verifier:
             return await measure(transfers, seconds, min(_STEP_S, seconds), self._clock)
 
 
-def _chosen(gateway: GatewayUnderTest, most: int) -> list[MeasuredLink]:
+def _chosen(gateway: RunningGateway, most: int) -> list[MeasuredLink]:
     """At most `most` links of a gateway, chosen by its seed, in order; 0: all."""
     lines = lines_of(gateway)
     if not most or len(lines) <= most:

@@ -8,16 +8,16 @@ same but later by the link's delay, because bytes arrive that much later than th
 
 import asyncio
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 from muster.common.clock import Clock
-from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.gateway.loss import loss_of
 from muster.emulator.gateway.rates import Direction, mean_bps
+from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.mahimahi import read_mahimahi
 from muster.emulator.links.shape import Shape
 from muster.emulator.verification.expectations import settling_bytes
@@ -34,41 +34,11 @@ _LOW_SDS = 3.0
 _ECHOES = 5, 20
 
 
-class GatewayControl(Protocol):
-    """The methods of a gateway's `Controller` that are used here; it keeps the lease."""
-
-    async def stats(self, clients: Collection[str] | None = None) -> Mapping[str, Any]: ...
-    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> object: ...
-    async def upstream(self, address: str) -> object: ...
-
-
-@dataclass(frozen=True)
-class GatewayUnderTest:
-    """A running gateway whose links are measured.
-
-    Attributes:
-        config: the settings with which it was started, against which its links are measured.
-    """
-
-    config: GatewayProcess
-    ports: Ports
-    controller: GatewayControl
-
-    @property
-    def group(self) -> str:
-        return self.config.group
-
-    def shared_bps(self, direction: Direction) -> float | None:
-        """The rate that its devices share, bits per second; None: no limit."""
-        shared = self.config.shared
-        return shared.up_bps if direction == "up" else shared.down_bps
-
-
 @dataclass(frozen=True)
 class MeasuredLink:
     """One device's link, with the shape that it should have."""
 
-    gateway: GatewayUnderTest
+    gateway: RunningGateway
     client: str
     shape: Shape
 
@@ -108,7 +78,7 @@ class MeasuredLink:
         return bool(trace or shape.loss or (shape.fading and self.mean_bps(direction)))
 
 
-def lines_of(gateway: GatewayUnderTest) -> list[MeasuredLink]:
+def lines_of(gateway: RunningGateway) -> list[MeasuredLink]:
     """The links behind a gateway."""
     return [MeasuredLink(gateway, device.client, device.shape) for device in gateway.config.devices]
 
@@ -236,7 +206,7 @@ async def emptied(lines: Sequence[MeasuredLink], clock: Clock) -> None:
             await clock.sleep_until(clock.monotonic() + _LOOK_S)
 
 
-def _gateways_of(lines: Sequence[MeasuredLink]) -> list[GatewayUnderTest]:
+def _gateways_of(lines: Sequence[MeasuredLink]) -> list[RunningGateway]:
     return list({id(line.gateway): line.gateway for line in lines}.values())
 
 
@@ -278,7 +248,7 @@ async def _followed(
 
 
 async def _samples(
-    gateways: Sequence[GatewayUnderTest], seconds: float, step_s: float, clock: Clock
+    gateways: Sequence[RunningGateway], seconds: float, step_s: float, clock: Clock
 ) -> dict[str, list[Sample]]:
     samples: dict[str, list[Sample]] = {gateway.group: [] for gateway in gateways}
     began = clock.monotonic()
@@ -292,7 +262,7 @@ async def _samples(
     return samples
 
 
-async def _sample(gateway: GatewayUnderTest, clock: Clock) -> Sample:
+async def _sample(gateway: RunningGateway, clock: Clock) -> Sample:
     asked = clock.monotonic()
     stats = await gateway.controller.stats()
     return Sample((asked + clock.monotonic()) / 2, stats)

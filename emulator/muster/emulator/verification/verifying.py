@@ -23,13 +23,13 @@ from muster.emulator.credentials.issuing import Issuer, certifier_of
 from muster.emulator.fleet.packs import packs_by_group
 from muster.emulator.launch.backend import BackendName, MakeBackend, ending
 from muster.emulator.launch.choice import kind_of
+from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.link_control.controller import Controller
-from muster.emulator.link_control.gateway_configs import gateways_of
+from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.verification.gateways import DEVICES, SECONDS, Show, verify_gateways
-from muster.emulator.verification.measuring import GatewayUnderTest
 from muster.emulator.verification.result import Tolerances, Verification
 
 
@@ -141,7 +141,7 @@ async def _with_gateways(
                     Controller(ports, supervisor, clock, gateway=gateway_identity(config.group))
                 )
                 reached = backend.reachable_ports(config.group, ports)
-                gateways.append(GatewayUnderTest(config, reached, controller))
+                gateways.append(RunningGateway(config, reached, controller))
             if not gateways:
                 raise ConfigError(f"{scenario.name}: no device is enrolled in a group with links")
             measuring = asyncio.create_task(

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import yaml
 
-from muster.emulator.launch import COMPOSE, SWARM
 from muster.emulator.launch.docker.container_limits import CPU_PERIOD_US, LOG_DRIVER, LOG_OPTIONS
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
@@ -27,6 +26,7 @@ from muster.emulator.launch.docker.services import (
     docker_name,
 )
 from muster.emulator.launch.docker.stack import Swarm, empty_mounts
+from muster.emulator.run_folder.compose_file import COMPOSE, SWARM
 
 ENVIRONMENT: Final = ".env"
 

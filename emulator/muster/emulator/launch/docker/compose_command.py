@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import docker.errors
 
 from muster.common.errors import ConfigError
 from muster.common.installation import VERSION
-from muster.emulator.detached.down import Say
-from muster.emulator.launch.docker.daemon import (
-    connected,
-)
+from muster.emulator.launch.docker.daemon import connected
 from muster.emulator.scenario.scenario import Scenario
+
+Say = Callable[[str], None]
+"""Shows people a line about what happens."""
 
 
 def compose_command() -> list[str]:

@@ -17,7 +17,6 @@ import yaml
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.errors import ConfigError, LaunchFailed
-from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker.compose_command import compose_command
 from muster.emulator.launch.docker.compose_project import write_compose_file
 from muster.emulator.launch.docker.containers import Containers
@@ -29,6 +28,7 @@ from muster.emulator.launch.docker.daemon import (
 )
 from muster.emulator.launch.docker.services import Service, docker_name
 from muster.emulator.launch.starting import quoted
+from muster.emulator.run_folder.compose_file import COMPOSE
 
 _CREATED = "created"
 """The state of a container that has been made and never started."""

@@ -9,7 +9,6 @@ from muster.common.clock import Clock
 from muster.common.files import write_atomic
 from muster.emulator.gateway.config import Ports
 from muster.emulator.gateway.words import no_words
-from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker.compose import (
     ENVIRONMENT,
     Project,
@@ -31,6 +30,7 @@ from muster.emulator.launch.docker.stack import Swarm, make_empty
 from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.launch.processes import Processes
 from muster.emulator.records.inputs import announce_own_code
+from muster.emulator.run_folder.compose_file import COMPOSE
 from muster.emulator.run_folder.folder import shown
 from muster.emulator.scenario.scenario import Scenario
 

@@ -9,10 +9,10 @@ import requests.exceptions
 import yaml
 
 from muster.common.errors import ConfigError
-from muster.emulator.launch import COMPOSE, is_stack
 from muster.emulator.launch.docker.daemon import connected, containers_of, name_of
 from muster.emulator.launch.docker.services import docker_name
 from muster.emulator.launch.docker.stack import problems
+from muster.emulator.run_folder.compose_file import COMPOSE, is_stack
 from muster.emulator.run_folder.folder import has_detached_supervisor, resume_command, shown
 
 _SHOWN = 10

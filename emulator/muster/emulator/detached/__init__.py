@@ -1,0 +1,1 @@
+"""Fleets that outlive their command: `muster up` and `muster down`, with Docker Compose or in a swarm."""

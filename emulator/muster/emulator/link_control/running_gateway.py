@@ -1,0 +1,38 @@
+"""A running gateway, as those see it who measure its links."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.gateway.rates import Direction
+
+
+class GatewayControl(Protocol):
+    """The methods of a gateway's `Controller` that are used here; it keeps the lease."""
+
+    async def stats(self, clients: Collection[str] | None = None) -> Mapping[str, Any]: ...
+    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> object: ...
+    async def upstream(self, address: str) -> object: ...
+
+
+@dataclass(frozen=True)
+class RunningGateway:
+    """A running gateway whose links are measured.
+
+    Attributes:
+        config: the settings with which it was started, against which its links are measured.
+    """
+
+    config: GatewayProcess
+    ports: Ports
+    controller: GatewayControl
+
+    @property
+    def group(self) -> str:
+        return self.config.group
+
+    def shared_bps(self, direction: Direction) -> float | None:
+        """The rate that its devices share, bits per second; None: no limit."""
+        shared = self.config.shared
+        return shared.up_bps if direction == "up" else shared.down_bps
