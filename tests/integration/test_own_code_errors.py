@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from muster.emulator.simulation.whole_run import simulate_run
 
 from muster.common.causes import OWN_CODE_FAILED
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
 from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.rounds.modes.synchronous import Synchronous

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from muster.emulator.simulation.whole_run import simulate_run
 from safetensors.numpy import load_file
 
 from muster.client.trainer import Trained
 from muster.client.training import train as muster_train
 from muster.common.config import validate
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.simulation.whole_run import simulate_run
 from muster.server.aggregators import Cohort, State, Weighing
 from muster.server.aggregators.fedavg import FedAvg
 

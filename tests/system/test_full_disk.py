@@ -199,7 +199,7 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on_to_the_same_model(
 
 
 def muster(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    program = "from muster.emulator.cli.entry import main; main()"
+    program = "from muster.cli.entry import main; main()"
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 

@@ -112,7 +112,8 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
         parts = name.split(".")
         for other in {other for other in imported(path) if other in known}:
             theirs = other.split(".")
-            common = next((n for n, (a, b) in enumerate(zip(parts, theirs)) if a != b), 0)
+            pairs = enumerate(zip(parts, theirs, strict=False))
+            common = next((place for place, (one, two) in pairs if one != two), 0)
             if common:  # otherwise one of them is a folder of the other
                 folder, (mine, its) = ".".join(parts[:common]), (parts[common], theirs[common])
                 orders.setdefault(folder, {}).setdefault(mine, set()).add(its)

@@ -1,1 +1,1 @@
-"""The injection of faults into a running fleet, by schedule and by hand, and the proof of their effect."""
+"""Injects faults into a running fleet, by schedule and by hand, and proves their effect."""

@@ -1,1 +1,1 @@
-"""The supervisor's side of emulated links: the gateways of a running fleet, and faults of their links."""
+"""The supervisor's side of emulated links: the gateways of a run, and faults of links."""

@@ -1,4 +1,4 @@
-"""What will happen, computed without a run: calls, participation, and the exact truth about both."""
+"""What is computed without a run: calls, participation, and the exact truth about both."""
 
 from muster.emulator.planning.plan import plan
 from muster.emulator.planning.result import GroupPlan, Plan
