@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from muster.emulator.simulation.whole_run import simulate_run
 
 from muster.common.causes import OWN_CODE_FAILED
 from muster.common.config import validate
@@ -15,6 +14,7 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.rounds.modes.synchronous import Synchronous
+from muster.simulation.whole_run import simulate_run
 
 
 def fails(*given: Any, **named: Any) -> NoReturn:

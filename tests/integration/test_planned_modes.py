@@ -13,17 +13,17 @@ from tests.property.test_fluid import Start, stepped
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.emulator.fleet.lives import by_group, life_of, members_of
 from muster.emulator.planning import plan
 from muster.emulator.planning.group_lives import GroupLives
 from muster.emulator.planning.result import GroupPlan, Learning
-from muster.emulator.fleet.lives import by_group, life_of, members_of
-from muster.emulator.scenario.population import population
 from muster.emulator.records.account import Account
 from muster.emulator.run_folder.folder import LEDGER
+from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.coordination import round_commit
 from muster.simulation.faults import KillAt
 from muster.simulation.whole_run import simulate_run
-from muster.server.coordination import round_commit
 
 QUICK: dict[str, Any] = {
     "name": "quick",

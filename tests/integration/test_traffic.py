@@ -22,11 +22,11 @@ from muster.common.errors import TransportError
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Update
 from muster.common.lines import LinkModel, SharedLine
 from muster.common.masks import Width
+from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.shape import Shape
-from muster.emulator.following.run_progress import RunProgress
 from muster.server.settings.process import GroupMask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import UPLOAD_BYTES

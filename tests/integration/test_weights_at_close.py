@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from muster.emulator.simulation.whole_run import simulate_run
 from safetensors.numpy import load_file
 
 from muster.client.trainer import Trained
@@ -18,6 +17,7 @@ from muster.common.config import validate
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Cohort, State, Weighing
 from muster.server.aggregators.fedavg import FedAvg
+from muster.simulation.whole_run import simulate_run
 
 LARGEST = 2.0**29
 """With weight 1 an exact sum could hold it."""

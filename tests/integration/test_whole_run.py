@@ -11,8 +11,8 @@ from muster.emulator import run
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
-from muster.simulation.whole_run import simulate_run
 from muster.server.coordination import round_commit
+from muster.simulation.whole_run import simulate_run
 
 VALUES: dict[str, Any] = {
     "name": "twin",

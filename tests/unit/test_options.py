@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from muster.emulator.cli.commands import main
+from muster.cli.commands import main
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from muster.simulation.virtual_time import VirtualLoop
 from muster.server.evaluation.process import EvaluationResult, Order, Setup
 from muster.server.runtime.beside import Writer
+from muster.simulation.virtual_time import VirtualLoop
 
 _LIMIT = 1 << 26
 

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 from muster.client.program import Pack
 from muster.common.errors import MusterError
 from muster.emulator.run_folder.folder import ADDRESS
+from muster.server.evaluation.process import Setup
+from muster.server.program import ServerEnvironment, serve
+from muster.server.settings.process import ServerProcess
 from muster.simulation.disk import Disk, reading
 from muster.simulation.evaluation import Evaluate, SimulatedEvaluation, without_metrics
 from muster.simulation.faults import (
@@ -41,9 +44,6 @@ from muster.simulation.virtual_time import (
     VirtualClock,
     VirtualLoop,
 )
-from muster.server.evaluation.process import Setup
-from muster.server.program import ServerEnvironment, serve
-from muster.server.settings.process import ServerProcess
 from muster.wire import messages
 from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
 from muster.wire.in_memory.frames import Frame, FrameKind

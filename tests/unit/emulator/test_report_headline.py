@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.emulator.results.report.sections import why_ended
+from muster.emulator.report.sections import why_ended
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,8 @@ from muster.common.events import Ended
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
-from muster.emulator.records.ledger_file import open_ledger
-from muster.emulator.runs.conclusion import conclude
 from muster.emulator.records.inputs import announce_own_code
-from muster.emulator.runs.resumption import require_resumable
+from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.run_folder.folder import (
     LEDGER,
     new_run_folder,
@@ -28,6 +26,8 @@ from muster.emulator.run_folder.folder import (
     resume_command,
     run_folder,
 )
+from muster.emulator.runs.conclusion import conclude
+from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario

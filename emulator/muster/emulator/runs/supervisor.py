@@ -31,6 +31,7 @@ from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.run_folder.supervisor_socket import SupervisorSocket
 from muster.emulator.runs.resumption import last_incarnation
 from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.verification.before_run import verify_before_run
 from muster.server.settings.process import ServerProcess
 from muster.wire import INLINE_BYTES
 
@@ -236,7 +237,10 @@ class Supervisor:
         for config in self.configs.gateways(self.backend.isolates):
             await self._network.add(config, await self._start_gateway(config, Started))
         if self.scenario.verify:
-            await self._network.verify(self.scenario.name)
+            await verify_before_run(
+                self._network.reached(), self._clock, self.backend.here, self.scenario.name,
+                self._record,
+            )  # fmt: skip
         self._network.watch()
 
     async def _start_gateway(self, config: GatewayProcess, event: StartEvent) -> Ports:
