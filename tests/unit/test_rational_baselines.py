@@ -15,7 +15,7 @@ from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, State, We
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
-from muster.server.knowledge.simplex import least_quadratic, projected
+from muster.server.knowledge.solvers import least_quadratic, projected
 
 CLIENTS = ["a", "b", "c"]
 

@@ -11,7 +11,7 @@ from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import OpenAssignmentRow
-from muster.server.coordination.open_assignments import restore
+from muster.server.coordination.preparation import restore_assignments
 from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.coordination.shared_flows import SharedFlows
 from muster.server.fleet.devices import EnrolledDevice
@@ -273,7 +273,9 @@ def test_a_restarted_server_has_the_cohort_in_the_order_of_the_calls() -> None:
     ledger = cast("Ledger", SimpleNamespace(open_assignments=lambda: rows))
     round = Round(3, 2, Rules(lockstep=False, carries=True))
     links = SharedFlows({}, fleet.devices, {})
-    restore(round, ledger, ScenarioTime(False, 1.0, 1.0, WallClock()), fleet, links, lockstep=False)
+    restore_assignments(
+        round, ledger, ScenarioTime(False, 1.0, 1.0, WallClock()), fleet, links, lockstep=False
+    )
     assert list(round.cohort) == ["a", "z", "b"]
 
 

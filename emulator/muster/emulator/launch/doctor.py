@@ -15,7 +15,7 @@ from muster.emulator.planning import server_view
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
-from muster.server.metrics.library import require_library
+from muster.server.metrics.opening import require_library
 
 _FILES_PER_PROCESS = 4
 """File descriptors that the server needs per device process: two connections and a waiting

@@ -23,7 +23,7 @@ from muster.server.aggregators.retaining import (
     equal_weights,
     losses_of,
 )
-from muster.server.knowledge.simplex import least_quadratic
+from muster.server.knowledge.solvers import least_quadratic
 
 _RESPONSES: Mapping[str, Callable[[FloatArray], FloatArray]] = MappingProxyType(
     {

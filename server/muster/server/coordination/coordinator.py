@@ -25,7 +25,6 @@ from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators import Need
 from muster.server.coordination.dispatch import Dispatch
 from muster.server.coordination.ending import RunEnding
-from muster.server.coordination.open_assignments import restore
 from muster.server.coordination.preparation import (
     calls_ahead,
     columns_of,
@@ -33,6 +32,7 @@ from muster.server.coordination.preparation import (
     links_of,
     memory_of,
     population_of,
+    restore_assignments,
     rules_of,
 )
 from muster.server.coordination.presence import Presence
@@ -180,7 +180,9 @@ class Coordinator:
         self._time.load(ledger)
         if self.settings.mode.carries:
             round = Round(self.committed.round + 1, self.versions.number, self._rules)
-            restore(round, ledger, self._time, self.fleet, self._shared_links, self._lockstep)
+            restore_assignments(
+                round, ledger, self._time, self.fleet, self._shared_links, self._lockstep
+            )
             self.receiver.resume(round)
         self.evaluations = self._commit.evaluations = EvaluationSchedule(
             self.settings,

@@ -1,5 +1,6 @@
 """What the rounds of a run need and what follows from the configuration: the rules of every round,
-the population as aggregators see it, the formats of updates, and the covariates X."""
+the population as aggregators see it, the formats of updates, and the covariates X. After a restart,
+also the assignments that an earlier incarnation of the server has left open."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,13 +9,17 @@ from muster.common.clock_kinds import idle_s
 from muster.common.lines import SharedLine
 from muster.common.masks import GroupMasks, Layout
 from muster.common.tensors import Schema
+from muster.server.account.ledger import Ledger
 from muster.server.aggregators import Need
+from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.coordination.shared_flows import SharedFlows
 from muster.server.coordination.shared_links import SharedLinkModel, SharedLinks
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.population import Population
+from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.modes import Mode
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.settings.process import ServerProcess
 from muster.server.updates.formats import UpdateFormats
@@ -97,3 +102,33 @@ def formats_of(config: ServerProcess, schema: Schema, fleet: Fleet) -> UpdateFor
 def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:
     """The names of the covariates X of all groups, without repetition, in the groups' order."""
     return list(dict.fromkeys(name for of_group in names.values() for name in of_group))
+
+
+def restore_assignments(
+    round: Round,
+    ledger: Ledger,
+    time: ScenarioTime,
+    fleet: Fleet,
+    links: SharedLinks,
+    lockstep: bool,
+) -> None:
+    """Let a round take over the assignments that outlive the round of their call, which the ledger
+    has as open. In lockstep, also restore what is known of devices that are not called again."""
+    members = {}
+    # The order in which the server that made them had called them, so that everything that is in
+    # the order of the cohort is the same after a restart.
+    places = {client: device.index for client, device in fleet.devices.items()}
+    for row in sorted(ledger.open_assignments(), key=lambda r: (r.round, places[r.client])):
+        step = time.step_at(row.begun_s)
+        member = CohortMember(row.round, row.base_version, row.begun_s or 0.0, step)
+        member.model_bytes = member.entered_bytes = row.bytes_down
+        member.entered = True
+        members[row.client] = member
+    round.take_over(members)
+    if not lockstep:
+        return
+    links.load(ledger.shared_work(), time.next_s)
+    for client, until_s in ledger.busy_until_s():
+        fleet.devices[client].busy_until_s = until_s
+    for client, declined_s, away_steps in ledger.declined():
+        fleet.devices[client].away_until = time.step_at(declined_s) + away_steps

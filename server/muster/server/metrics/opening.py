@@ -1,19 +1,33 @@
 """Opens the metrics of a server, if its scenario asks for them."""
 
+import importlib.util
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from muster.common.clock import Clock
 from muster.common.credentials import CredentialsSource
 from muster.common.errors import ConfigError
+from muster.common.installation import install_command
 from muster.server.fleet.devices import EnrolledDevice
-from muster.server.metrics.library import require_library
 from muster.server.metrics.port import MetricsPort
 from muster.server.settings.process import ServerProcess
 from muster.wire.connections.ports import LinePort
 
 if TYPE_CHECKING:  # needs the library, which is an extra
     from muster.server.metrics.run_metrics import RunMetrics
+
+
+def require_library() -> None:
+    """Check that the library of metrics is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(
+            "server.metrics_port: metrics need the package prometheus-client, which is not "
+            f"installed; {install_command('metrics')}, or leave the key out"
+        )
 
 
 def metrics_of(
