@@ -72,7 +72,14 @@ class OwnFinder(MetaPathFinder):
         return self._own[top]
 
     def _has(self, place: str) -> bool:
-        return place == self.folder or place.startswith(f"{self.folder}{os.sep}")
+        """Whether a place is the folder or below it, but not in an environment that is below it:
+        there a namespace package such as `google` has no module that would show it as installed."""
+        return _within(place, self.folder) and not any(
+            _within(place, other)
+            for other in _installed_places()
+            if other != self.folder
+            if _within(other, self.folder)
+        )
 
     def load(self, loader: "_OwnLoader", module: ModuleType) -> None:
         """Execute a module, and note what it imports meanwhile."""
@@ -129,6 +136,10 @@ class _OwnLoader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._finder.load(self, module)
+
+
+def _within(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(f"{folder}{os.sep}")
 
 
 def _file_in(place: str, stem: str) -> Path | None:
