@@ -24,7 +24,7 @@ import numpy as np
 from processes import cpu_s, resident_mib
 
 from muster.chaos.run_processes import run_processes
-from muster.client.nursery import prepare
+from muster.client.processes.nursery import prepare
 from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.common.events import Attended, RoundOpened

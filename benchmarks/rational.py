@@ -97,10 +97,10 @@ def timed(seconds: Counter[str], name: str, target: str) -> Iterator[None]:
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "utilities": (
-        "muster.client.rational.ModelJudge.decide",
-        "muster.client.rational.ModelJudge.conclude",
+        "muster.client.device.rational.ModelJudge.decide",
+        "muster.client.device.rational.ModelJudge.conclude",
     ),
-    "training": ("muster.client.learner.train",),
+    "training": ("muster.client.device.learner.train",),
     "solving": ("muster.server.aggregators.feduca.solve",),
 }
 

@@ -33,7 +33,7 @@ def send_noise(
     """A trainer that does not train."""
     import numpy as np
 
-    from muster.client.trainer import Trained
+    from muster.client.training.trainer import Trained
     from muster.common.seeds import stream
 
     random = stream(seed, "noise", client, round)

@@ -64,8 +64,8 @@ def scenario(task: dict[str, Any], together: int, devices: int) -> Any:
 
 def training(task: dict[str, Any], turns: int) -> dict[str, float]:
     """CPU microseconds of a device's local step, one after the other and at the same time."""
-    from muster.client.together import Job, train_together
-    from muster.client.training import train
+    from muster.client.training.local import train
+    from muster.client.training.together import Job, train_together
     from muster.tasks.models import initial_vector
 
     read = scenario(task, DEVICES, DEVICES)

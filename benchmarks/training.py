@@ -90,7 +90,7 @@ def step(task: Any, turns: int) -> dict[str, float]:
     import torch
 
     from muster.client.config import Training
-    from muster.client.training import train
+    from muster.client.training.local import train
     from muster.tasks.models import initial_vector
 
     module, other, examples = task.module(), task.module(), task.client(0)

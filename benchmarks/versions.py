@@ -83,7 +83,11 @@ class CheckoutFleet:
         first, *others = sorted(os.sched_getaffinity(0))
         for pid in tree(self._process.pid):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            for module, cores in ((b"muster.server", [first]), (b"muster.client.nursery", others)):
+            for module, cores in (
+                (b"muster.server", [first]),
+                (b"muster.client.processes.nursery", others),
+                (b"muster.client.nursery", others),  # in checkouts from before it moved
+            ):
                 if module in command:
                     place(pid, cores)
 

@@ -51,9 +51,9 @@ PROGRAMS = {
         "muster.emulator.verification.verifying",
     ],
     "client": [
-        "muster.client.spawned",
-        "muster.client.household",
-        "muster.client.nursery",
+        "muster.client.processes.spawned",
+        "muster.client.processes.container",
+        "muster.client.processes.nursery",
         "muster.server.evaluation.process",
     ],
 }

@@ -17,7 +17,7 @@ from generation.metrics import buckets, metrics
 from generation.protocol import calls, limits, numbers, transitions
 from generation.scenario import plug_ins, scenario_sections
 
-import muster.client.session
+import muster.client.device.session
 import muster.server.rounds.phases
 from muster.common.exchange import Decision, Outcome, Reason
 from muster.v1 import fleet_pb2 as pb
@@ -34,7 +34,8 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
             muster.server.rounds.phases.TRANSITIONS, muster.server.rounds.phases.RoundPhase
         ),
         "session": transitions(
-            muster.client.session.ON_RUNNING_CLOCKS, muster.client.session.SessionPhase
+            muster.client.device.session.ON_RUNNING_CLOCKS,
+            muster.client.device.session.SessionPhase,
         ),
         "decisions": numbers(pb.Decision, "DECISION", Decision),
         "outcomes": numbers(pb.Outcome, "OUTCOME", Outcome),

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generation.markdown import table, value_text
-from muster.client.device import DROP_OUT, PROFILES, DeviceSettings
-from muster.client.networks import NETWORKS
+from muster.client.life.connectivity import NETWORKS
+from muster.client.life.device_settings import DROP_OUT, PROFILES, DeviceSettings
 from muster.common.config import Section
 from muster.emulator.links.settings import PRESETS
 

@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from muster.client.config import Training
-from muster.client.trainer import Trained
-from muster.client.training import train as muster_train
+from muster.client.training.local import train as muster_train
+from muster.client.training.trainer import Trained
 from muster.common.seeds import stream
 from muster.tasks.models import Model, initial_module
 from muster.tasks.task import Examples, OpenTask

@@ -21,8 +21,8 @@ BOTH = pytest.mark.parametrize("image", ["server", "client"])
 SERVER = "import muster.server.__main__, muster.emulator.gateway.__main__"
 PROBES = "import muster.emulator.verification.verifying"
 CLIENT = (
-    "import muster.client.spawned, muster.client.household, muster.client.nursery, "
-    "muster.server.evaluation.process, torch"
+    "import muster.client.processes.spawned, muster.client.processes.container, "
+    "muster.client.processes.nursery, muster.server.evaluation.process, torch"
 )
 LEARN = """
 import torch
@@ -146,5 +146,8 @@ def test_an_image_says_what_it_is_for(
     labels = found["Config"]["Labels"]
     assert labels["org.opencontainers.image.title"] == f"muster-{image}"
     assert images[image].endswith(":" + labels["org.opencontainers.image.version"])
-    programs = {"server": "python -m muster.server ", "client": "python -m muster.client.spawned\n"}
+    programs = {
+        "server": "python -m muster.server ",
+        "client": "python -m muster.client.processes.spawned\n",
+    }
     assert programs[image] in works(inside(image))

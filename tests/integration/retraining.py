@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from muster.client.training import train
+from muster.client.training.local import train
 from muster.common.masks import GroupMasks, Mask
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of

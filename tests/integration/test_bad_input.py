@@ -11,7 +11,7 @@ import grpc
 import pytest
 from tests.integration.conftest import FLEET, OPERATOR_METADATA
 
-from muster.client.link import ServerLink
+from muster.client.connection.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import RunFailed
 from muster.common.exchange import Call, Fingerprint, Identity, Key

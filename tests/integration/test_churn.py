@@ -16,13 +16,13 @@ import torch
 from tests.integration.conftest import FLEET
 from torch import Tensor, nn
 
-from muster.client.attendance import Attendance
 from muster.client.availability import DeviceBatch
 from muster.client.availability.contract import Availability, AvailabilityProcess, StepContext
 from muster.client.config import ClockSettings, PackMember, PackProcess, Training
-from muster.client.life import Life
-from muster.client.participation import ParticipationSettings
-from muster.client.program import Pack
+from muster.client.connection.attendance import Attendance
+from muster.client.life.participation import ParticipationSettings
+from muster.client.life.settings import Life
+from muster.client.processes.program import Pack
 from muster.common.credentials import write_credentials
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.testing import ManualClock

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from muster.client.trainer import Trained
-from muster.client.training import train as muster_train
+from muster.client.training.local import train as muster_train
+from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import RunFailed
 from muster.emulator.run_audit import audit

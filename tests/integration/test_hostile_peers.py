@@ -13,7 +13,7 @@ import pytest
 from tests.integration.conftest import FLEET, OPERATOR
 
 from muster.chaos.hostile_peers import ATTACKS, HostileDevice
-from muster.client.link import ServerLink
+from muster.client.connection.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Fingerprint, Identity, Outcome, Update
 from muster.common.lines import LinkModel

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.conftest import FLEET
 
 from muster.chaos.hostile_peers import HostileDevice, compression_bombs
-from muster.client.transport_errors import error_of
+from muster.client.connection.transport_errors import error_of
 from muster.common.clock import WallClock
 from muster.common.errors import Interrupted
 from muster.common.testing import ManualClock

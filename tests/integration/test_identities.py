@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from muster.chaos.peer import FINGERPRINT
-from muster.client.link import ServerLink
+from muster.client.connection.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.credentials import (
     Credentials,

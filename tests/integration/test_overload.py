@@ -12,8 +12,8 @@ import pytest
 from tests.integration.conftest import FLEET
 
 from muster.chaos.hostile_connections import HostileConnections
-from muster.client.link import ServerLink
-from muster.client.transport_errors import error_of
+from muster.client.connection.link import ServerLink
+from muster.client.connection.transport_errors import error_of
 from muster.common.clock import WallClock
 from muster.common.errors import Overloaded
 from muster.common.exchange import Call, Fingerprint, Identity, Key

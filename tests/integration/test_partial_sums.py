@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from muster.client.transport_errors import error_of
+from muster.client.connection.transport_errors import error_of
 from muster.common.errors import RemoteProtocolError, RunFailed
 from muster.common.exact_sum import ExactSum
 from muster.common.partial_sums import encode_partial_sum, partial_sum_lengths

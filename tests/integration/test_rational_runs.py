@@ -14,7 +14,7 @@ import torch
 from tests.integration.retraining import last_model
 from torch import nn
 
-from muster.client.training import train
+from muster.client.training.local import train
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray, stream

@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import load_file
 from tests.integration.retraining import last_model
 
-from muster.client.memory import Memory
-from muster.client.rational import ModelJudgement
-from muster.client.utility import fitted
+from muster.client.device.memory import Memory
+from muster.client.device.rational import ModelJudgement
+from muster.client.device.utility import fitted
 from muster.common.config import validate
 from muster.common.errors import RunFailed
 from muster.common.seeds import FloatArray
@@ -240,7 +240,7 @@ class WrongFits:
 def test_a_device_whose_valuation_is_refused_counts_as_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[float, float, float]
 ) -> None:
-    monkeypatch.setattr("muster.client.rational.fitted", WrongFits(wrong))
+    monkeypatch.setattr("muster.client.device.rational.fitted", WrongFits(wrong))
     read = scenario("feduca", "update", 4, test="fitted", threshold="weight", tolerance=1.0)
     assert simulate_run(read, tmp_path / "run") == "completed"
     with closing(sqlite3.connect(tmp_path / "run/ledger.sqlite")) as ledger:

@@ -10,8 +10,8 @@ import torch
 from safetensors.numpy import load
 from tests.integration.retraining import last_model
 
-from muster.client.memory import Memory
-from muster.client.training import minibatches
+from muster.client.device.memory import Memory
+from muster.client.training.local import minibatches
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray, stream

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.integration.conftest import FLEET
 
-from muster.client.attendance import Attendance
-from muster.client.link import ServerLink
+from muster.client.connection.attendance import Attendance
+from muster.client.connection.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Call, Fingerprint, Identity, Observation, Outcome, Reason, Update

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from muster.client.training import train
+from muster.client.training.local import train
 from muster.common.config import validate
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from muster.client.trainer import Trained
-from muster.client.training import train as muster_train
+from muster.client.training.local import train as muster_train
+from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Cohort, State, Weighing

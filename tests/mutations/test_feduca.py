@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.mutations.conftest import Judge
 
-from muster.client.rational import ModelJudge
+from muster.client.device.rational import ModelJudge
 from muster.common.exchange import Call, Valuation
 from muster.common.seeds import FloatArray
 from muster.server.aggregators import feduca

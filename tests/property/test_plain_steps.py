@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from muster.client.config import Training
-from muster.client.gradients import AutogradGradient, gradient_of
-from muster.client.training import train
+from muster.client.training.gradients import AutogradGradient, gradient_of
+from muster.client.training.local import train
 from muster.common.config import validate
 from muster.common.tensors import Vector
 from muster.tasks.classification import Digits

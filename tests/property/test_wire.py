@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from muster.client.networks import NETWORKS
+from muster.client.life.connectivity import NETWORKS
 from muster.common.bounds import INSTRUCTION_BYTES
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (

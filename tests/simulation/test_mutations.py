@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
-from muster.client.link import ServerLink, _piece_bytes, _RetryPolicy
-from muster.client.training_runner import TrainingRunner
-from muster.client.transport_errors import error_of
+from muster.client.calls.training_runner import TrainingRunner
+from muster.client.connection.link import ServerLink, _piece_bytes, _RetryPolicy
+from muster.client.connection.transport_errors import error_of
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import Term
 from muster.common.exchange import Call, Commit

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from muster.chaos.run_processes import RunProcess, kill_process, run_processes
-from muster.client.memory import Memory
+from muster.client.device.memory import Memory
 from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.emulator import Run, run
@@ -224,11 +224,11 @@ def live_shortly(events):
 victims = os.environ["STILLBORN_VICTIMS"].split()
 if "server" in victims and "muster.server" in sys.orig_argv:
     live_shortly(8000)
-if "nursery" in victims and "muster.client.nursery" in sys.orig_argv:
+if "nursery" in victims and "muster.client.processes.nursery" in sys.orig_argv:
     live_shortly(20000)
 if "gateway" in victims and "muster.emulator.gateway" in sys.orig_argv:
     live_shortly(4000)
-if "devices" in victims and "muster.client.nursery" in sys.orig_argv:
+if "devices" in victims and "muster.client.processes.nursery" in sys.orig_argv:
     os.register_at_fork(after_in_child=partial(live_shortly, 40))
 """
 """A `sitecustomize`, which Python imports first of all. It kills processes while they start: after

@@ -11,7 +11,7 @@ from pandas.testing import assert_frame_equal
 from safetensors.numpy import load_file
 
 from muster.chaos.run_processes import kill_process, run_processes
-from muster.client.memory import Memory
+from muster.client.device.memory import Memory
 from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.emulator import Run, resume, run

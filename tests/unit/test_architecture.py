@@ -39,7 +39,7 @@ def test_the_server_never_imports_torch() -> None:
 
 
 def test_what_a_device_imports_before_torch_does_not_import_it() -> None:
-    assert not loaded("import muster.client.first")
+    assert not loaded("import muster.client.processes.early_imports")
 
 
 def test_the_help_of_the_command_line_imports_two_packages() -> None:
@@ -209,7 +209,7 @@ def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     ("line", "found"),
     [
         ("ledger._db.execute('x')", ["_db"]),
-        ("from muster.client.gradients import _only_layer", ["_only_layer"]),
+        ("from muster.client.training.gradients import _only_layer", ["_only_layer"]),
         ("patch.setattr('muster.client._name', 1)", ["muster.client._name"]),
         ("patch.setattr(workers, '_start', 1)", ["_start"]),
         ("getattr(workers, '_start')", ["_start"]),

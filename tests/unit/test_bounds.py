@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from muster.client.availability import AVAILABILITIES
-from muster.client.optimizers import OPTIMIZERS
+from muster.client.training.optimizers import OPTIMIZERS
 from muster.common.compression import CODECS
 from muster.common.config import Section
 from muster.common.distributions import DISTRIBUTIONS

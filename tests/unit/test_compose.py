@@ -52,7 +52,7 @@ def device(name: str, **changes: Any) -> Service:
         "name": name,
         "role": "device",
         "image": "of-clients:1",
-        "command": ["sh", "-c", "exec python -m muster.client.spawned < /config.json"],
+        "command": ["sh", "-c", "exec python -m muster.client.processes.spawned < /config.json"],
         "networks": ["group-a"],
         "limits": Limits(cpus=1.0, memory_bytes=1 << 30, processes=128),
         "mounts": [Mount(f"{FOLDER}/setup/{name}.json", "/config.json"), Mount("/my: data", "/d")],

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from muster.client.gradients import (
+from muster.client.training.gradients import (
     AddGradient,
     AutogradGradient,
     LayeredGradient,

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from muster.client.calls.partial_sums import HeldUpdates
+from muster.client.calls.training_runner import TrainingRunner
 from muster.client.config import ClockSettings
-from muster.client.memory import StoredUpdate
-from muster.client.partial_sums import HeldUpdates
-from muster.client.training_runner import TrainingRunner
+from muster.client.device.memory import StoredUpdate
 from muster.common.clock import WallClock
 from muster.common.compression import Whole
 from muster.common.compression.contract import Pread

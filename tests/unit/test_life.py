@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.client.availability.bernoulli import BernoulliAvailability
-from muster.client.battery import charge_after, work_drain
-from muster.client.covariates import Covariates
-from muster.client.device import Battery, Charging, Connectivity, DeviceSettings, Use
-from muster.client.device_simulation import DeviceSimulation
-from muster.client.life import Effort, Life, SimulatedDevice, effort_of
-from muster.client.logit import Logit
-from muster.client.networks import NETWORKS, WIFI
-from muster.client.participation import ParticipationSettings
-from muster.client.surroundings import DeviceSurroundings
+from muster.client.availability.logit import Logit
+from muster.client.life.battery import charge_after, work_drain
+from muster.client.life.connectivity import NETWORKS, WIFI
+from muster.client.life.covariates import Covariates
+from muster.client.life.device_settings import Battery, Charging, Connectivity, DeviceSettings, Use
+from muster.client.life.participation import ParticipationSettings
+from muster.client.life.settings import Effort, Life, SimulatedDevice, effort_of
+from muster.client.life.simulation import DeviceSimulation
+from muster.client.life.surroundings import DeviceSurroundings
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel
 from muster.common.seeds import BoolArray, FloatArray

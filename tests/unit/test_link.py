@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from muster.client.link import ServerLink
+from muster.client.connection.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import RemoteProtocolError, TransportError
 from muster.common.exchange import Call, Key

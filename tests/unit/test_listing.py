@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
 from muster.cli.listing import named_lists
-from muster.client.device import PROFILES
+from muster.client.life.device_settings import PROFILES
 from muster.emulator.links.settings import PRESETS
 from muster.emulator.scenario.plug_ins import PLUG_INS
 from muster.studies.registry import STUDIES

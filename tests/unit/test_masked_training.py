@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from muster.client.config import PackMember, Training
-from muster.client.learner import Learner
-from muster.client.memory import State
-from muster.client.optimizers import Optimizer
-from muster.client.training import minibatches, train
-from muster.client.training_config import DownloadTimes, TrainingConfig
+from muster.client.device.learner import Learner
+from muster.client.device.memory import State
+from muster.client.device.training_config import DownloadTimes, TrainingConfig
+from muster.client.training.local import minibatches, train
+from muster.client.training.optimizers import Optimizer
 from muster.common.clock import WallClock
 from muster.common.compression import CODECS
 from muster.common.config import validate

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.client.memory import Memory, RoundRecord, State
+from muster.client.device.memory import Memory, RoundRecord, State
 from muster.common.exchange import Call, Key, Update
 from muster.wire.bodies import checksum
 
@@ -49,7 +49,7 @@ def test_a_record_that_finds_no_room_can_be_stored_again(
 
     longer = held(2, bytes(4000))  # needs a larger file
     with monkeypatch.context() as patched:
-        patched.setattr("muster.client.memory.write_atomic", full)
+        patched.setattr("muster.client.device.memory.write_atomic", full)
         for _ in range(2):
             with pytest.raises(OSError, match="No space"):
                 memory.hold(longer)

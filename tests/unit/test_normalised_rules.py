@@ -176,7 +176,7 @@ def scenario(aggregator: str, **training: Any) -> Scenario:
         ({"projection_radius": 1.0}, "training.projection_radius"),
         ({"clip_update": 1.0}, "training.clip_update"),
         ({"local_steps": 0}, "local_steps = 0"),
-        ({"trainer": "muster.client.training:train"}, "training.trainer"),
+        ({"trainer": "muster.client.training.local:train"}, "training.trainer"),
     ],
 )
 def test_fednova_refuses_training_whose_weights_of_gradients_are_not_known(

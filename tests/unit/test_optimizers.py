@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from muster.client.config import Training
-from muster.client.optimizers import BUILT_IN, OPTIMIZERS, Optimizer
-from muster.client.trainer import Trained
-from muster.client.training import train
+from muster.client.training.local import train
+from muster.client.training.optimizers import BUILT_IN, OPTIMIZERS, Optimizer
+from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Digits

@@ -9,7 +9,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutRe
 from dp_accounting.rdp import RdpAccountant
 
 from muster.client.config import Training
-from muster.client.training import train
+from muster.client.training.local import train
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
@@ -126,7 +126,7 @@ def trained(round: int = 3, **settings: Any) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("trainer", [None, "muster.client.training:train"])
+@pytest.mark.parametrize("trainer", [None, "muster.client.training.local:train"])
 def test_a_device_clips_its_update_before_it_adds_noise(trainer: str | None) -> None:
     plain = trained().delta.astype(np.float64)
     size = np.linalg.norm(plain)
@@ -145,7 +145,7 @@ def test_a_device_that_trains_nothing_adds_noise_too() -> None:
     assert delta.std() == pytest.approx(0.3, rel=0.2)
 
 
-@pytest.mark.parametrize("trainer", [None, "muster.client.training:train"])
+@pytest.mark.parametrize("trainer", [None, "muster.client.training.local:train"])
 def test_a_device_measures_its_loss_before_training(trainer: str | None) -> None:
     measured = trained(initial_loss=True, trainer=trainer)
     examples = TASK.client(0)

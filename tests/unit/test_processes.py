@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = [
-    "muster.client.nursery",
-    "muster.client.spawned",
+    "muster.client.processes.nursery",
+    "muster.client.processes.spawned",
     "muster.server",
     "muster.server.evaluation.process",
     "muster.emulator.gateway",

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from torch import nn
 
-from muster.client.memory import Memory, RoundRecord, State
-from muster.client.participation import ParticipationSettings, UtilitySettings
-from muster.client.rational import ModelJudge, ModelJudgement, ModelPart
-from muster.client.utility import LEAST_CURVATURE, fitted, without
+from muster.client.device.memory import Memory, RoundRecord, State
+from muster.client.device.rational import ModelJudge, ModelJudgement, ModelPart
+from muster.client.device.utility import LEAST_CURVATURE, fitted, without
+from muster.client.life.participation import ParticipationSettings, UtilitySettings
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.common.exchange import (

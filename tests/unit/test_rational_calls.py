@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from muster.client.config import PackMember, Training
-from muster.client.learner import Learner
-from muster.client.memory import State
-from muster.client.participation import UtilitySettings
-from muster.client.training_config import TrainingConfig
+from muster.client.device.learner import Learner
+from muster.client.device.memory import State
+from muster.client.device.training_config import TrainingConfig
+from muster.client.life.participation import UtilitySettings
 from muster.common.clock import WallClock
 from muster.common.compression import CODECS
 from muster.common.config import validate

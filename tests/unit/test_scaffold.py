@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from muster.client.control import Control
-from muster.client.trainer import Trained
+from muster.client.training.control_variates import Control
+from muster.client.training.trainer import Trained
 from muster.common.tensors import Vector
 from muster.server.aggregators import AGGREGATORS, Cohort, Conditions, Contribution
 from muster.server.aggregators.scaffold import Scaffold

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import booleans, sampled_from
 
-from muster.client.session import (
+from muster.client.device.session import (
     ON_RUNNING_CLOCKS,
     TRANSITIONS,
     Session,

@@ -16,11 +16,11 @@ from pydantic.fields import FieldInfo
 
 from muster.client.availability import AVAILABILITIES
 from muster.client.config import ClockSettings, PackProcess, Training
-from muster.client.device import Battery, Charging, DeviceSettings, Use
-from muster.client.nursery import prepare
-from muster.client.optimizers import OPTIMIZERS
-from muster.client.participation import ParticipationSettings, UtilitySettings
-from muster.client.training import train
+from muster.client.life.device_settings import Battery, Charging, DeviceSettings, Use
+from muster.client.life.participation import ParticipationSettings, UtilitySettings
+from muster.client.processes.nursery import prepare
+from muster.client.training.local import train
+from muster.client.training.optimizers import OPTIMIZERS
 from muster.common.compression import CODECS
 from muster.common.config import Section, validate
 from muster.common.distributions import DISTRIBUTIONS

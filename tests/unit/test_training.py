@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from muster.client import training
+import muster.client.training.local as training
 from muster.client.config import Training
-from muster.client.trainer import Trained
-from muster.client.training import minibatches, train, training_thread
+from muster.client.training.local import minibatches, train, training_thread
+from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import RemoteProtocolError
 from muster.common.seeds import stream

@@ -1,1 +1,1 @@
-"""The client: the program of a device. `python -m muster.client.nursery` forks its processes."""
+"""The client: the program of a device. `muster.client.processes.nursery` forks its processes."""

@@ -11,10 +11,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from muster.client.faults.scheduled import DeviceFault
-from muster.client.life import Life, SimulatedDevice
-from muster.client.optimizers import OPTIMIZERS, PLAIN, AnyOptimizer
-from muster.client.participation import UtilitySettings
-from muster.client.trainer import AnyTrainer
+from muster.client.life.participation import UtilitySettings
+from muster.client.life.settings import Life, SimulatedDevice
+from muster.client.training.optimizers import OPTIMIZERS, PLAIN, AnyOptimizer
+from muster.client.training.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
 from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.compression import AnyCodec, Whole
@@ -110,8 +110,8 @@ class Training(Section):
 
     trainer: AnyTrainer | None = None
     """Your own training function: `"module:function"` with the signature of
-    `muster.client.training.train`, or a table with that name as `kind` and the function's settings.
-    The function receives the other keys of this table."""
+    `muster.client.training.local.train`, or a table with that name as `kind` and the function's
+    settings. The function receives the other keys of this table."""
 
     together: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Largest number of devices of a process that train at the same time, as one computation. It

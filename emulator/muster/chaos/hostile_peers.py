@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 
 from muster.chaos.peer import Peer, enroll_request
-from muster.client.transport_errors import error_of, least_wait_s
+from muster.client.connection.transport_errors import error_of, least_wait_s
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted
 from muster.server.rpc.limits import CALLS, ENROLLMENTS, FAULTS

@@ -123,7 +123,7 @@ def _studies() -> list[Listed]:
 
 
 def _device_profiles() -> list[Listed]:
-    from muster.client.device import PROFILES
+    from muster.client.life.device_settings import PROFILES
 
     return _presets(PROFILES)
 

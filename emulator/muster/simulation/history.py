@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from muster.client.program import Pack
+from muster.client.processes.program import Pack
 from muster.common.errors import MusterError
 from muster.emulator.run_folder.folder import ADDRESS
 from muster.server.evaluation.process import Setup

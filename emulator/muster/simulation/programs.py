@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.client.config import PackProcess
-from muster.client.nursery import prepare
+from muster.client.processes.nursery import prepare
 from muster.common.credentials import SECRETS, credentials_path, device_name
 from muster.common.files import write_atomic
 from muster.emulator.credentials.issuing import Issuer

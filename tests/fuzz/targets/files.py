@@ -15,7 +15,7 @@ from tests.fuzz.mutation import json_mutation
 from tests.fuzz.scratch import scratch, written
 from tests.fuzz.target import Target, same
 
-from muster.client.memory import STATE_FILE, Memory, RoundRecord, State
+from muster.client.device.memory import STATE_FILE, Memory, RoundRecord, State
 from muster.common.credentials import Callers, Credentials, GivenCredentials, read_credentials
 from muster.common.errors import ConfigError, LedgerError, RunFailed, Unauthenticated
 from muster.common.events import Evaluated, RoundCommitted

@@ -7,7 +7,7 @@ from functools import partial
 from tests.fuzz.mutation import json_mutation
 from tests.fuzz.target import Target, same
 
-from muster.client.slots import decode_reply
+from muster.client.connection.slots import decode_reply
 from muster.common.config import Section
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.emulator.gateway.requests import DEVICE_REQUESTS, REQUESTS, Hello, parse_request

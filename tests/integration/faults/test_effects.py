@@ -8,7 +8,7 @@ import pytest
 from tests.integration.faults.playing import CLIENTS, STRUCK, WHOLE, Play, on_struck, scenario
 
 from muster.client.faults.update_effects import MOST_DAMAGE
-from muster.client.training import train
+from muster.client.training.local import train
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.scenario.population import population
 from muster.tasks.models import initial_vector

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from muster.client.config import Training
-from muster.client.hosted import train_hosted
+from muster.client.training.hosted import train_hosted
 from muster.tasks.models import initial_vector, layout_of, load_vector
 
 if TYPE_CHECKING:

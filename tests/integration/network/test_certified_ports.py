@@ -11,7 +11,7 @@ import pytest
 from tests.integration.network.hostile import STRANGERS, hang_up
 
 from muster.client.config import SlotsPort
-from muster.client.slots import SlotClient
+from muster.client.connection.slots import SlotClient
 from muster.common.clock import WallClock
 from muster.common.credentials import Credentials, GivenCredentials, TlsIdentity
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable

@@ -6,7 +6,7 @@ import pytest
 
 from muster.client.availability import DeviceBatch
 from muster.client.availability.logistic import LogisticAvailability
-from muster.client.logit import sigmoid
+from muster.client.availability.logit import sigmoid
 
 MakeCast = Callable[..., DeviceBatch]
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
-from muster.client.memory import Memory, RoundRecord, State
+from muster.client.device.memory import Memory, RoundRecord, State
 from muster.common.causes import OWN_CODE_FAILED
 from muster.common.credentials import OPERATOR, SECRETS, credentials_path
 from muster.common.testing import made_credentials

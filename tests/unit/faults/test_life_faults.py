@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from muster.client.availability.markov import Markov
-from muster.client.device import DeviceSettings
-from muster.client.device_simulation import DeviceSimulation
 from muster.client.faults import DEVICE_FAULTS
 from muster.client.faults.scheduled import DeviceFault, Window
-from muster.client.life import Effort, Life, SimulatedDevice
-from muster.client.participation import ParticipationSettings
+from muster.client.life.device_settings import DeviceSettings
+from muster.client.life.participation import ParticipationSettings
+from muster.client.life.settings import Effort, Life, SimulatedDevice
+from muster.client.life.simulation import DeviceSimulation
 
 PHONE = DeviceSettings.model_validate({"profile": "phone"})
 CLIENTS = ("a", "b", "c")

@@ -4,7 +4,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.covariates import DEVICE_QUANTITIES, RESERVED, Covariates, Observed, z_columns
+from muster.client.life.covariates import (
+    DEVICE_QUANTITIES,
+    RESERVED,
+    Covariates,
+    Observed,
+    z_columns,
+)
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 

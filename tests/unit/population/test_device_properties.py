@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import tomli_w
 
-from muster.client.covariates import Covariates
-from muster.client.device import DeviceSettings
-from muster.client.device_simulation import DeviceSimulation
+from muster.client.life.covariates import Covariates
+from muster.client.life.device_settings import DeviceSettings
+from muster.client.life.simulation import DeviceSimulation
 from muster.common.config import validate
 from muster.common.distributions import BUILT_IN
 from muster.common.errors import ConfigError

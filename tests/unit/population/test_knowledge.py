@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.device_simulation import DeviceSimulation
-from muster.client.life import SimulatedDevice
+from muster.client.life.settings import SimulatedDevice
+from muster.client.life.simulation import DeviceSimulation
 from muster.common.config import validate
 from muster.common.distributions import UniformDistribution
 from muster.common.errors import ConfigError

@@ -7,7 +7,7 @@ from time import process_time
 import numpy as np
 import pytest
 
-from muster.client.covariates import Covariates
+from muster.client.life.covariates import Covariates
 from muster.common.distributions import (
     Categorical,
     Distribution,

@@ -126,7 +126,7 @@ def test_what_a_strategy_cannot_do_is_refused(sections: dict[str, Any], expected
 def test_flower_is_imported_only_when_an_app_is_used() -> None:
     lines = [
         "import sys",
-        "import muster.emulator, muster.client.nursery, muster.server.evaluation.process",
+        "import muster.emulator, muster.client.processes.nursery, muster.server.evaluation.process",
         "from muster.tasks.tasks import read_task",
         'read_task(\'{"name": "digits"}\').open(2, 1).module()',
         "assert 'muster.tasks.flower.opened' in sys.modules",

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from torch import Tensor, nn
 
 from muster.cli.commands import main
-from muster.client.nursery import prepare
+from muster.client.processes.nursery import prepare
 from muster.common.errors import ConfigError
 from muster.tasks.opening import opened, plain_numbers
 from muster.tasks.task import Examples, OpenTask, Task

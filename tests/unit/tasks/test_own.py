@@ -11,8 +11,8 @@ import pytest
 from torch import nn
 
 from muster.client.config import Training
-from muster.client.trainer import Trained
-from muster.client.training import train
+from muster.client.training.local import train
+from muster.client.training.trainer import Trained
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.reading import read_scenario

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from muster.client.gradients import WrittenGradient, gradient_of
+from muster.client.training.gradients import WrittenGradient, gradient_of
 from muster.common.errors import ConfigError
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.models import Linear, Mlp, load_vector

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from muster.client.config import Training
-from muster.client.trainer import Trained
-from muster.client.training import train
+from muster.client.training.local import train
+from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.server.evaluation.breakdown import Breakdown
 from muster.tasks.logistic import LogisticRegression

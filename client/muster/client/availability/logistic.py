@@ -6,7 +6,7 @@ from muster.client.availability.contract import (
     DeviceBatch,
     StepContext,
 )
-from muster.client.logit import Logit
+from muster.client.availability.logit import Logit
 from muster.common.seeds import BoolArray, FloatArray
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from muster.client.trainer import Trained
+from muster.client.training.trainer import Trained
 from muster.common.exchange import Body
 from muster.common.faults import FaultConditions, LedgerTrace, TracedFault
 from muster.tasks.task import Examples

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from muster.client.faults.contract import UpdateFault
-from muster.client.trainer import Trained
+from muster.client.training.trainer import Trained
 
 
 class Huge(UpdateFault):

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from muster.client.faults.contract import UpdateFault, not_one
-from muster.client.trainer import Trained
+from muster.client.training.trainer import Trained
 from muster.common.bounds import LARGEST
 
 

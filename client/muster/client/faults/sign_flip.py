@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from muster.client.faults.contract import UpdateFault
-from muster.client.trainer import Trained
+from muster.client.training.trainer import Trained
 
 
 class SignFlip(UpdateFault):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from muster.client.faults.contract import UpdateFault
 from muster.client.faults.scheduled import DeviceFault, update_faults
-from muster.client.trainer import Trained
+from muster.client.training.trainer import Trained
 from muster.common.exchange import Body
 from muster.common.seeds import stream
 from muster.tasks.task import Examples

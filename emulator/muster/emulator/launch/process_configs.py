@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.client.config import NurseryProcess, PackProcess, SlotsPort
 from muster.client.faults.scheduled import faults_of, update_faults
-from muster.client.life import Life
+from muster.client.life.settings import Life
 from muster.common.credentials import (
     SECRETS,
     SUPERVISOR,

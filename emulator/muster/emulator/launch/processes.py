@@ -127,7 +127,7 @@ class Processes:
         with theirs:
             self._nursery = await self._start(
                 self._nursery_name,
-                ["muster.client.nursery", str(theirs.fileno())],
+                ["muster.client.processes.nursery", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.PIPE,
             )
@@ -173,7 +173,7 @@ class Processes:
     async def _spawn_pack(self, config: PackProcess) -> None:
         """Start a pack of devices in a process that shares nothing with the nursery."""
         process = await self._start(
-            config.name, ["muster.client.spawned"], stdin=asyncio.subprocess.PIPE
+            config.name, ["muster.client.processes.spawned"], stdin=asyncio.subprocess.PIPE
         )
         self._spawned.append(process)
         assert process.stdin is not None

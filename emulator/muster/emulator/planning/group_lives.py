@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from muster.client.config import PackMember
-from muster.client.device_simulation import DeviceSimulation
-from muster.client.life import CODE, Decided, Effort, Life
+from muster.client.life.settings import CODE, Decided, Effort, Life
+from muster.client.life.simulation import DeviceSimulation
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel, SharedLine, granted
 from muster.common.seeds import IntArray

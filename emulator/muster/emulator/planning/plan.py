@@ -15,8 +15,8 @@ import numpy as np
 
 from muster.client.config import PackMember
 from muster.client.faults.scheduled import DeviceFault, life_faults
-from muster.client.foresight import TICK_S
-from muster.client.life import VERDICTS, Decided, Effort, Life
+from muster.client.life.foresight import TICK_S
+from muster.client.life.settings import VERDICTS, Decided, Effort, Life
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from muster.client.config import PackMember, Training
-from muster.client.life import VERDICTS, Effort, effort_of
+from muster.client.life.settings import VERDICTS, Effort, effort_of
 from muster.common.body_sizes import body_sizes
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel

@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from muster.client.config import Length, Training
-from muster.client.device import DeviceSettings
+from muster.client.life.device_settings import DeviceSettings
 from muster.emulator.fleet.lives import speeds_of
 from muster.emulator.records.account import Account
 

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from muster.client.memory import STATE_FILE, Memory
+from muster.client.device.memory import STATE_FILE, Memory
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from muster.client.covariates import column_names
-from muster.client.logit import Logit
+from muster.client.availability.logit import Logit
+from muster.client.life.covariates import column_names
 from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames
 from muster.emulator.scenario.fault_refusals import endless_faults, fault_refusals

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.client.availability import AVAILABILITIES
-from muster.client.optimizers import OPTIMIZERS
+from muster.client.training.optimizers import OPTIMIZERS
 from muster.common.compression import CODECS
 from muster.common.distributions import DISTRIBUTIONS
 from muster.common.masks import MASKINGS

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from muster.client.covariates import Covariates, z_columns
+from muster.client.life.covariates import Covariates, z_columns
 from muster.common.distributions import Distribution, Values, draw
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic

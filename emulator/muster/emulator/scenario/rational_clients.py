@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from muster.client.participation import UtilitySettings
+from muster.client.life.participation import UtilitySettings
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 

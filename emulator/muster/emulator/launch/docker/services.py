@@ -276,7 +276,7 @@ class Site:
         clients = [member.client for pack in packs for member in pack.devices]
         limits = DEVICE_LIMITS[group.device.profile]
         many, folders = limits.times(len(packs)), [*self._data(), *self._own()]
-        program = "muster.client.spawned" if len(packs) == 1 else "muster.client.household"
+        program = f"muster.client.processes.{'spawned' if len(packs) == 1 else 'container'}"
         config = packs[0] if len(packs) == 1 else PackContainer(packs=list(packs))
         states = [
             Mount(str(self.folder / "devices" / client), f"{STATE}/{client}", writable=True)

@@ -1,0 +1,1 @@
+"""The calls of a pack's devices: decided, trained and answered."""

@@ -1,0 +1,91 @@
+"""The stream of a pack: calls from the server, answers and heartbeats from the devices."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from muster.client.connection.transport_errors import error_of
+from muster.common.errors import (
+    Interrupted,
+)
+from muster.common.exchange import (
+    Answer,
+    Body,
+    Observation,
+    ToDevice,
+)
+from muster.wire import messages
+
+
+class Attendance:
+    """The attendance of a pack of devices: one stream, both ways.
+
+    Attributes:
+        silent: whether the pack sends nothing more, although the stream is still open.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._under_way: asyncio.Future[None] | None = None  # a write
+        self.silent = False
+
+    async def read(self) -> ToDevice:
+        """The server's next message.
+
+        Raises:
+            Interrupted: the stream broke, or ended without a goodbye.
+        """
+        try:
+            message = await self._stream.read()
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None
+        if message is grpc.aio.EOF:
+            raise Interrupted("the server ended the stream without a goodbye")
+        return messages.decode_to_device(message)
+
+    async def answer(self, answers: Sequence[tuple[Answer, Body]]) -> None:
+        """Answer calls. Each answer comes with the body of its inline update, or an empty body."""
+        await self._write(messages.encode_answers(answers))
+
+    async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
+        await self._write(messages.encode_heartbeat(seen))
+
+    async def _write(self, message: bytes) -> None:
+        await self._written()
+        if self.silent:
+            return
+        self._under_way = written = asyncio.get_running_loop().create_future()
+        try:
+            await self._stream.write(message)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None
+        except asyncio.InvalidStateError as error:
+            raise Interrupted(f"the stream has ended: {error}") from None
+        finally:
+            self._under_way = None
+            written.set_result(None)
+
+    async def _written(self) -> None:
+        """Wait while anything is being written: a second write would break the call ("Internal
+        error from Core").
+
+        There is no asyncio lock, because it takes 7 of the 100 µs that an answer costs in a fleet.
+        """
+        while self._under_way is not None:
+            await asyncio.wait([self._under_way])
+
+    async def fall_silent(self) -> None:
+        """Send nothing from now on. A message that is being written is finished first."""
+        await self._written()
+        self.silent = True
+
+    async def leave(self) -> None:
+        """End the stream in order; a cancelled stream leaks a little memory at the server."""
+        try:
+            await self._stream.done_writing()
+            while await self._stream.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None

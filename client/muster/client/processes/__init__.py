@@ -1,0 +1,1 @@
+"""The processes in which devices run, and how they start."""

@@ -1,0 +1,218 @@
+"""The nursery: the warm parent from which device processes are forked.
+
+Importing torch takes seconds and 200 MiB. A fork takes milliseconds and shares that memory. These
+rules were found by trying:
+
+- one thread for torch before anything runs (with its default threads every forked child hung);
+- one training step before the first fork, so that no child has to import modules by itself;
+- no channel, server, event loop, SQLite or CUDA here, ever: they do not survive a fork;
+- the nursery only forks and reaps, to the end of the run: restarted devices are forked here too;
+- children die with the nursery, and the nursery with its supervisor.
+
+The supervisor and the nursery talk over a socket pair, one JSON object a line. The supervisor sends
+`{"start": {...}}` (a `PackProcess`). The nursery sends the events `ready`, `refused`, `failed`,
+`started` and `exited`.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import muster.client.processes.early_imports  # noqa: F401
+from muster.client.config import NurseryProcess, PackProcess
+from muster.client.device.rational import require_validation
+from muster.client.processes import program
+from muster.client.training.local import warm
+from muster.client.training.together import require_layers
+from muster.common.causes import outer_cause
+from muster.common.errors import ConfigError, MusterError
+from muster.common.files import write_atomic
+from muster.common.garbage import rarely_collect
+from muster.common.processes import die_with_parent, use_huge_pages
+from muster.common.tensors import WIRE, safetensors_header
+from muster.tasks.hosted import HostedTask
+from muster.tasks.models import initial_vector, layout_of
+from muster.tasks.opening import open_task, require_sound
+from muster.tasks.task import OpenTask
+
+_MANY = 64
+"""Packs for which huge pages pay: to make them takes 0.2 to 0.4 s, and a fork and the end of the
+process together take 11 ms less."""
+
+
+class Nursery:
+    """Forks processes of devices and reaps them."""
+
+    def __init__(self, config: NurseryProcess, task: OpenTask, supervisor: socket.socket) -> None:
+        self._task = task
+        self._supervisor = supervisor
+        self._logs = Path(config.folder) / "logs"
+        self._names: dict[int, str] = {}
+        self._wants_huge_pages = config.packs >= _MANY
+        self._lines = b""
+
+    def serve(self) -> None:
+        """Handle the supervisor's requests until it goes away."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # A poll takes descriptors of any number; select() takes none above 1,023.
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        poll.register(self._supervisor, select.POLLIN)
+        while True:
+            ready = [file for file, _ in poll.poll()]
+            if reading in ready:
+                os.read(reading, 4096)
+                self._reap()
+            if self._supervisor.fileno() in ready:
+                received = self._supervisor.recv(1 << 16)
+                if not received:
+                    return
+                *lines, self._lines = (self._lines + received).split(b"\n")
+                for line in lines:
+                    self._handle(json.loads(line))
+
+    def send(self, event: str, **fields: Any) -> None:
+        """Send an event to the supervisor."""
+        self._supervisor.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
+
+    def _handle(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            self._fork(PackProcess.model_validate(request["start"]))
+
+    def _fork(self, config: PackProcess) -> None:
+        if self._wants_huge_pages:
+            use_huge_pages()
+            self._wants_huge_pages = False
+        nursery = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._run_child(config, nursery)
+        self._names[pid] = config.name
+        self.send("started", name=config.name, pid=pid)
+
+    def _run_child(self, config: PackProcess, nursery: int) -> NoReturn:
+        """Run the pack in the child process; never returns into the nursery's loop."""
+        status = 1
+        try:
+            die_with_parent(nursery)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._supervisor.close()
+            log_to(self._logs / f"{config.name}.log")
+            program.main(config, self._task)
+            status = 0
+        except MusterError as error:
+            logging.getLogger("muster.client").error("%s", error)
+        except BaseException as error:
+            if cause := outer_cause(error):
+                logging.getLogger("muster.client").error("%s", cause)
+            else:
+                traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _reap(self) -> None:
+        while self._names:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            name = self._names.pop(pid)
+            self.send("exited", name=name, status=os.waitstatus_to_exitcode(status))
+
+
+def log_to(path: Path) -> None:
+    """Send this process's output and log to a file."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+
+
+def prepare(
+    task: OpenTask, folder: Path | None, rational: Mapping[str, int], together: bool = False
+) -> dict[str, Any]:
+    """Write the initial model; return its SHA-256, and the number of examples, the schema and the
+    layers of hidden units for the server.
+
+    Args:
+        folder: the run folder; None: the model is not written.
+        rational: the indices of the rational devices, by name.
+        together: whether devices train at the same time.
+
+    Raises:
+        ConfigError: a rational device has no validation examples, the model trains nothing, or
+            devices cannot train it at the same time.
+    """
+    require_sound(task)
+    for client, index in rational.items():
+        require_validation(task.validation(index), client)
+    module = task.module()
+    if together:
+        require_layers(task, module)
+    layout = layout_of(module)
+    shapes = layout.schema
+    if not any(tensor.trained for tensor in shapes.tensors):
+        raise ConfigError(
+            "task.model: no parameter of the model is trained, because all have requires_grad = "
+            "False; expected at least one that training may move"
+        )
+    body = initial_vector(module).astype(WIRE).tobytes()
+    if folder is not None:
+        write_atomic(folder / "setup/initial.safetensors", safetensors_header(shapes), body)
+    return {
+        "model_sha256": hashlib.sha256(body).hexdigest(),
+        "examples": task.examples,
+        "schema": [
+            {"name": t.name, "shape": list(t.shape)} | ({} if t.trained else {"trained": False})
+            for t in shapes.tensors
+        ],
+        "units": [layer.model_dump() for layer in layout.layers],
+    }
+
+
+def main() -> None:
+    # A Ctrl-C at the terminal reaches the whole process group. The supervisor decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    supervisor = socket.socket(fileno=int(sys.argv[1]))
+    config = NurseryProcess.from_json(sys.stdin.readline())
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    warm()
+    try:
+        task = open_task(config.task, config.population, config.seed)
+        nursery = Nursery(config, task, supervisor)
+        folder = Path(config.folder) if config.writes_model else None
+        prepared = prepare(task, folder, config.rational, config.together)
+        if isinstance(task, HostedTask):
+            task.warm()
+    except MusterError as error:
+        event = "refused" if isinstance(error, ConfigError) else "failed"
+        supervisor.sendall(json.dumps({"event": event, "why": str(error)}).encode() + b"\n")
+        supervisor.recv(1)  # wait until the supervisor goes away; it already has the reason
+        sys.exit(1)
+    rarely_collect()
+    nursery.send("ready", **prepared)
+    nursery.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Local training of one round.
+
+`train` is a pure function of its arguments: the minibatches and torch's draws (dropout) come from
+streams named after the seed, the client and the round. The module is only a scratch pad, so its
+parameters on entry do not matter.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from muster.client.config import Training
+from muster.client.training.descent import Descent, clip
+from muster.client.training.gradients import gradient_of
+from muster.client.training.trainer import Trained
+from muster.common.errors import ConfigError, RemoteProtocolError
+from muster.common.masks import Mask, both
+from muster.common.seeds import integer, stream
+from muster.common.tensors import Vector
+from muster.tasks.models import Mlp, seed_torch, trained_of
+from muster.tasks.regression import LinearRegression
+from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask
+
+
+def train(
+    task: OpenTask,
+    module: nn.Module,
+    received: Vector,
+    examples: Examples,
+    settings: Training,
+    *,
+    seed: int,
+    client: str,
+    round: int,
+    base_version: int,
+    mask: Mask | None = None,
+    correction: Vector | None = None,
+) -> Trained:
+    """Train from the received parameters on a client's examples.
+
+    Args:
+        module: a module of the task, on the device that trains. It keeps the last parameters that
+            it had here.
+        received: shape (parameters,); not changed.
+        base_version: the model version of `received`.
+        mask: the coordinates that are trained; the others keep their values, and so do parameters
+            with `requires_grad = False`. None: all. A user's own trainer does not get it.
+        correction: c − c_i of the control variates, shape (parameters,), which is added to the
+            gradient of every local step after it was clipped; None: there are none.
+
+    Raises:
+        RemoteProtocolError: `received` does not fit the module.
+        ConfigError: a user's own trainer returned something other than a `Trained` that fits.
+    """
+    named: dict[str, Any] = {
+        "seed": seed,
+        "client": client,
+        "round": round,
+        "base_version": base_version,
+    }
+    loss = None
+    if settings.initial_loss:
+        _check_length(list(module.parameters()), received, base_version)
+        loss = loss_at(received, task, module, examples)
+    if settings.trainer is None:
+        inner: dict[str, Any] = {"mask": mask, "correction": correction, **named}
+        trained = _descend(task, module, received, examples, settings, **inner)
+    else:
+        # The settings come without the trainer's own name, so that it may call this function for a
+        # part of its work; and without what is done here, so that it is done once.
+        left = {"trainer": None, "initial_loss": False, "update_noise": 0.0}
+        given = (task, module, received, examples, settings.model_copy(update=left))
+        own = settings.trainer.train(*given, **named)
+        trained = _checked(own, received, settings.trainer.kind)
+        trained = replace(trained, delta=_only_trained(module, trained.delta))
+    trained = finished(trained, loss, settings, seed, client, round)
+    if settings.update_noise:
+        trained = replace(trained, delta=_only_trained(module, trained.delta))
+    return trained
+
+
+def _descend(
+    task: OpenTask,
+    module: nn.Module,
+    received: Vector,
+    examples: Examples,
+    settings: Training,
+    *,
+    seed: int,
+    client: str,
+    round: int,
+    base_version: int,
+    mask: Mask | None,
+    correction: Vector | None,
+) -> Trained:
+    """Take the local steps of a round; see `train`."""
+    if settings.local_steps == 0:
+        return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
+    parameters = list(module.parameters())
+    _check_length(parameters, received, base_version)
+    device = parameters[0].device
+    if not all(parameter.requires_grad for parameter in parameters):
+        mask = both(mask, trained_of(module))
+    descent = Descent(
+        received, settings, round, task.ridge, device, mask=mask, correction=correction
+    )
+    _bind(parameters, descent)
+    x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
+    losses = []
+    seed_torch(seed, "torch", client, round)
+    if device.type == "cuda":  # CUDA has a generator of its own
+        torch.cuda.manual_seed(integer(seed, "torch", client, round))
+    draws = partial(stream, seed, "batches", client, round)
+    add_gradient = gradient_of(task, module)
+    for batch in minibatches(len(examples), settings, draws):
+        penalty = descent.penalty()
+        losses.append(add_gradient(_rows(x, batch), _rows(y, batch)) + penalty)
+        descent.step()
+    for parameter in parameters:
+        parameter.grad = None  # otherwise every idle device would keep a second model in memory
+    mean = math.fsum(losses) / len(losses) if losses else math.nan
+    return Trained(descent.updates(), len(examples), mean, len(losses))
+
+
+def _bind(parameters: Sequence[nn.Parameter], descent: Descent) -> None:
+    """Make the parameters of a module, in its order, and their gradients views of a descent's."""
+    sizes = [parameter.numel() for parameter in parameters]
+    values = torch.split_with_sizes(descent.theta, sizes)
+    gradients = torch.split_with_sizes(descent.gradient, sizes)
+    for parameter, value, gradient in zip(parameters, values, gradients, strict=True):
+        parameter.data = value.view_as(parameter)
+        # Gradients are added into existing ones, so they stay views.
+        parameter.grad = gradient.view_as(parameter)
+
+
+def _check_length(parameters: Sequence[Tensor], received: Vector, base_version: int) -> None:
+    needed = sum(parameter.numel() for parameter in parameters)
+    if received.shape != (needed,):
+        raise RemoteProtocolError(
+            f"version {base_version} of the model has shape {received.shape}, the task's model "
+            f"needs ({needed},)"
+        )
+
+
+def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examples) -> float:
+    """Return the loss of a model over a client's examples, with the task's ridge.
+
+    Args:
+        received: shape (parameters,); not changed. The module gets these parameters.
+    """
+    parameters = list(module.parameters())
+    device = parameters[0].device
+    flat = torch.from_numpy(received.astype(np.float32)).to(device)
+    nn.utils.vector_to_parameters(flat, parameters)
+    y = torch.from_numpy(examples.y).to(device)
+    module.eval()
+    with torch.no_grad():
+        x = torch.from_numpy(examples.x)
+        starts = range(0, len(x), EVALUATION_BATCH)
+        batches = (x[start : start + EVALUATION_BATCH].to(device) for start in starts)
+        outputs = torch.cat([module(batch) for batch in batches])
+        loss = task.loss(outputs, y).item()
+    norm: float = torch.linalg.vector_norm(flat, dtype=torch.float64).item()
+    return loss + 0.5 * task.ridge * norm**2
+
+
+def finished(
+    trained: Trained,
+    initial_loss: float | None,
+    settings: Training,
+    seed: int,
+    client: str,
+    round: int,
+) -> Trained:
+    """Return the result of training with its initial loss and the noise of the settings."""
+    if initial_loss is not None:
+        trained = replace(trained, initial_loss=initial_loss)
+    if settings.update_noise:
+        draws = stream(seed, "privacy", client, round)
+        trained = replace(trained, delta=clipped_with_noise(trained.delta, settings, draws))
+    return trained
+
+
+def _only_trained(module: nn.Module, delta: Vector) -> Vector:
+    """An update without what it changes of parameters that are not trained."""
+    movable = trained_of(module)
+    return delta if movable is None else movable.replace(np.zeros_like(delta), delta)
+
+
+def clipped_with_noise(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:
+    """Return an update clipped to `clip_update`, with the noise of `update_noise`."""
+    clipped = torch.from_numpy(delta.copy())
+    clip(clipped, settings.clip_update)  # also the update of a user's own trainer
+    noise = draws.normal(0.0, settings.update_noise, len(delta))
+    return (clipped.numpy() + noise).astype(np.float32)
+
+
+def _checked(trained: object, received: Vector, kind: str) -> Trained:
+    if not isinstance(trained, Trained):
+        raise ConfigError(f"training.trainer: {kind} returned {trained!r}, expected a Trained")
+    delta: object = trained.delta
+    if not isinstance(delta, np.ndarray):
+        found = repr(delta)
+    elif (delta.dtype, delta.shape) == (np.float32, received.shape):
+        return trained
+    else:
+        found = f"{delta.dtype} of shape {delta.shape}"
+    raise ConfigError(
+        f"training.trainer: {kind} returned a delta that is {found}, expected an array of "
+        f"float32 of shape {received.shape}"
+    )
+
+
+def minibatches(
+    examples: int, settings: Training, draws: Callable[[], np.random.Generator]
+) -> Iterator[Tensor | None]:
+    """Yield the rows of the minibatch of each local step; None means all rows.
+
+    The arguments are those of `passes`.
+    """
+    size = settings.minibatch(examples)
+    for order, steps in passes(examples, settings, draws):
+        if order is None:
+            yield None
+            continue
+        rows = torch.from_numpy(order)
+        for start in range(0, steps * size, size):
+            yield rows[start : start + size]
+
+
+def passes(
+    examples: int, settings: Training, draws: Callable[[], np.random.Generator]
+) -> Iterator[tuple[npt.NDArray[np.int64] | None, int]]:
+    """Yield the order of the examples in each pass over them, and the steps of the pass.
+
+    The examples are shuffled for every pass, and the last minibatch of a pass may be smaller.
+    `local_epochs` counts passes; `local_steps` may stop inside a pass or begin another. If a
+    minibatch is all of the examples, the order is None: the sum is always the same, and a shuffle
+    would only change its rounding.
+
+    Args:
+        draws: makes the stream of the shuffles; called if there is anything to shuffle.
+    """
+    if examples == 0:
+        return
+    size = settings.minibatch(examples)
+    per_pass, left = math.ceil(examples / size), settings.steps(examples)
+    random = draws() if left and size < examples else None
+    while left > 0:
+        order = None if random is None else random.permutation(examples)
+        yield order, min(left, per_pass)
+        left -= per_pass
+
+
+def _rows(array: Tensor, rows: Tensor | None) -> Tensor:
+    return array if rows is None else array.index_select(0, rows.to(array.device))
+
+
+def fingerprint(device: str = "cpu") -> dict[str, str | int]:
+    """Return the fingerprint of the software and hardware that decide the bits of training.
+
+    Runs with different fingerprints cannot be compared bit by bit.
+
+    Args:
+        device: torch's name of the device that trains.
+    """
+    kind = torch.device(device).type
+    return {
+        "torch": str(torch.__version__),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "device": torch.cuda.get_device_name(device) if kind == "cuda" else kind,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def training_thread() -> ThreadPoolExecutor:
+    """A thread for training, in which torch uses one core.
+
+    `torch.set_num_threads` holds only for existing threads; OpenMP gives a new thread all cores.
+    Sums over several cores would give other bits, and forks of a nursery would wait for each other.
+    """
+    return ThreadPoolExecutor(1, "train", torch.set_num_threads, (1,))
+
+
+def warm() -> None:
+    """Take one training step, so that everything is imported before processes are forked."""
+    task = LinearRegression(model=Mlp(hidden=[2])).open(population=1, seed=0)
+    module, examples = task.module(), task.client(0)
+    received = np.zeros(sum(p.numel() for p in module.parameters()), np.float32)
+    settings = Training(local_steps=1)
+    train(
+        task, module, received, examples, settings, seed=0, client="warm", round=1, base_version=0
+    )

@@ -1,0 +1,96 @@
+"""The trainers of devices: the result of local training, and the functions that users write.
+
+A scenario names such a function in `[training]` as `trainer = "module:function"`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, SerializeAsAny
+
+from muster.common.causes import own_place
+from muster.common.errors import MusterError, ProtocolError, TransportError
+from muster.common.plugins import Plugin
+from muster.tasks.own import FunctionRegistry, Own
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from muster.common.tensors import Vector
+
+log = logging.getLogger("muster.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The result of local training.
+
+    Attributes:
+        delta: trained − received parameters, or the mean minibatch gradient if the settings ask for
+            it; float32, shape (parameters,), owned by the caller.
+        examples: number of examples that the device holds.
+        loss: mean minibatch loss over the local steps, with the task's ridge and without the
+            proximal term; nan if there were no steps.
+        train_steps: number of local steps taken.
+        initial_loss: loss of the received model over all examples, with the task's ridge; None if
+            the settings do not ask for it.
+        report: what the app of a hosted task reports to its strategy; empty without one.
+    """
+
+    delta: Vector
+    examples: int
+    loss: float
+    train_steps: int
+    initial_loss: float | None = None
+    report: bytes = b""
+
+
+class TrainingError(Exception):
+    """Training raised an error. The device gives up the round, and takes part in later ones."""
+
+
+@contextmanager
+def training_errors(*clients: str) -> Iterator[None]:
+    """Turn an error of the training of devices, whose code may be the user's, into
+    `TrainingError`. Errors of what the server sent are not of that kind.
+
+    Raises:
+        TrainingError: the code inside raised an error.
+    """
+    try:
+        yield
+    except (ProtocolError, TransportError):
+        raise
+    except Exception as error:
+        log.exception("the training of %s failed", ", ".join(clients))
+        why = str(error) if isinstance(error, MusterError) else f"{type(error).__name__}: {error}"
+        why += f" ({place})" if (place := own_place(error)) else ""
+        raise TrainingError(" ".join(why.split())) from error
+
+
+class Trainer(Plugin):
+    """A trainer, which replaces muster's own `train`."""
+
+    @abstractmethod
+    def train(self, *given: Any, **named: Any) -> Trained:
+        """Train, with the arguments and the result of `muster.client.training.local.train`."""
+
+
+class OwnTrainer(Trainer, Own):
+    """A function with the signature of `muster.client.training.local.train`, and its settings."""
+
+    given: ClassVar = ("task", "module", "received", "examples", "settings")
+    named: ClassVar = ("seed", "client", "round", "base_version")
+
+    def train(self, *given: Any, **named: Any) -> Trained:
+        return self.function(*given, **named, **self.settings())  # type: ignore[no-any-return]
+
+
+TRAINERS: FunctionRegistry[Trainer] = FunctionRegistry("trainer", "muster.trainers", {}, OwnTrainer)
+AnyTrainer = Annotated[SerializeAsAny[Trainer], BeforeValidator(TRAINERS.parse)]
+"""A trainer as a setting."""
