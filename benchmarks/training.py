@@ -89,8 +89,8 @@ def step(task: Any, turns: int) -> dict[str, float]:
     """The CPU time of a local step with muster and by hand, microseconds."""
     import torch
 
-    from muster.client.config import Training
     from muster.client.training.local import train
+    from muster.client.training.settings import Training
     from muster.tasks.models import initial_vector
 
     module, other, examples = task.module(), task.module(), task.client(0)

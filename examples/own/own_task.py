@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from muster.client.config import Training
 from muster.client.training.local import train as muster_train
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.seeds import stream
 from muster.tasks.models import Model, initial_module

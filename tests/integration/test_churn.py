@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from muster.client.availability import DeviceBatch
 from muster.client.availability.contract import Availability, AvailabilityProcess, StepContext
-from muster.client.config import ClockSettings, PackMember, PackProcess, Training
 from muster.client.connection.attendance import Attendance
 from muster.client.life.participation import ParticipationSettings
-from muster.client.life.settings import Life
+from muster.client.life.settings import ClockSettings, Life, PackMember
+from muster.client.processes.config import PackProcess
 from muster.client.processes.program import Pack
+from muster.client.training.settings import Training
 from muster.common.credentials import write_credentials
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.testing import ManualClock

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster.client.config import NurseryProcess
+from muster.client.processes.config import NurseryProcess
 from muster.common.clock import WallClock
 from muster.emulator.launch.processes import Processes
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from muster.client.config import Training
 from muster.client.training.gradients import AutogradGradient, gradient_of
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.common.config import validate
 from muster.common.tensors import Vector
 from muster.tasks.classification import Digits

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file
 
 from muster.cli.commands import main
-from muster.client.config import Training
+from muster.client.training.settings import Training
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
 from muster.emulator.scenario.population import names_of

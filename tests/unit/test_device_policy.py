@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from muster.client.config import PackMember
 from muster.client.device.learner import Learner
 from muster.client.device.memory import Memory, RoundRecord
 from muster.client.device.policy import Choice, DevicePolicy
-from muster.client.life.settings import Life
+from muster.client.life.settings import Life, PackMember
 from muster.common.body_sizes import BodySizes
 from muster.common.exchange import Call, Decision, Key, Reason
 from muster.common.lines import LinkModel

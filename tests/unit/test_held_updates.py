@@ -9,8 +9,8 @@ import numpy as np
 
 from muster.client.calls.partial_sums import HeldUpdates
 from muster.client.calls.training_runner import TrainingRunner
-from muster.client.config import ClockSettings
 from muster.client.device.memory import StoredUpdate
+from muster.client.life.settings import ClockSettings
 from muster.common.clock import WallClock
 from muster.common.compression import Whole
 from muster.common.compression.contract import Pread

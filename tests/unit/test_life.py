@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.client.availability.bernoulli import BernoulliAvailability
-from muster.client.availability.logit import Logit
+from muster.client.availability.logistic import Logit
 from muster.client.life.battery import charge_after, work_drain
-from muster.client.life.connectivity import NETWORKS, WIFI
+from muster.client.life.connectivity import NETWORKS, WIFI, Connectivity
 from muster.client.life.covariates import Covariates
-from muster.client.life.device_settings import Battery, Charging, Connectivity, DeviceSettings, Use
+from muster.client.life.device_settings import Battery, Charging, DeviceSettings, Use
+from muster.client.life.effort import Effort, effort_of
 from muster.client.life.participation import ParticipationSettings
-from muster.client.life.settings import Effort, Life, SimulatedDevice, effort_of
+from muster.client.life.settings import Life, SimulatedDevice
 from muster.client.life.simulation import DeviceSimulation
 from muster.client.life.surroundings import DeviceSurroundings
 from muster.common.exchange import Reason

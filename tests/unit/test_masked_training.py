@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from muster.client.config import PackMember, Training
 from muster.client.device.learner import Learner
 from muster.client.device.memory import State
 from muster.client.device.training_config import DownloadTimes, TrainingConfig
+from muster.client.life.settings import PackMember
 from muster.client.training.local import minibatches, train
 from muster.client.training.optimizers import Optimizer
+from muster.client.training.settings import Training
 from muster.common.clock import WallClock
 from muster.common.compression import CODECS
 from muster.common.config import validate

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.config import Length, Training
+from muster.client.training.settings import Length, Training
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.exact_sum import BLOCK, ExactSum, apply, squared_norm

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from muster.client.config import Training
 from muster.client.training.local import train
 from muster.client.training.optimizers import BUILT_IN, OPTIMIZERS, Optimizer
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import ConfigError
@@ -289,5 +289,8 @@ def test_an_optimizer_is_sent_to_devices_with_its_settings(optimizer: object) ->
 
 
 def test_optimizers_are_read_without_torch() -> None:
-    code = "import sys, muster.client.config as c; c.Training(); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from muster.client.training.settings import Training; Training(); "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

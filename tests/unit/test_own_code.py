@@ -194,7 +194,7 @@ def test_what_is_installed_below_the_folder_of_a_scenario_is_not_own_code(
 ) -> None:
     """As in the root of a clone, which has muster and its environment below it."""
     imports = (
-        "import muster.client.config, muster.server.settings.server, numpy.linalg\n"
+        "import muster.client.life.settings, muster.server.settings.server, numpy.linalg\n"
         "import google.protobuf.message  # google is a namespace package\nprint('all')\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(files("stated", {"program_d.py": imports})))

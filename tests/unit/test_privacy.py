@@ -8,8 +8,8 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
 from dp_accounting.rdp import RdpAccountant
 
-from muster.client.config import Training
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.client.config import PackMember, Training
 from muster.client.device.learner import Learner
 from muster.client.device.memory import State
 from muster.client.device.training_config import TrainingConfig
 from muster.client.life.participation import UtilitySettings
+from muster.client.life.settings import PackMember
+from muster.client.training.settings import Training
 from muster.common.clock import WallClock
 from muster.common.compression import CODECS
 from muster.common.config import validate

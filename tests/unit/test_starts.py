@@ -15,12 +15,14 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from muster.client.availability import AVAILABILITIES
-from muster.client.config import ClockSettings, PackProcess, Training
 from muster.client.life.device_settings import Battery, Charging, DeviceSettings, Use
 from muster.client.life.participation import ParticipationSettings, UtilitySettings
+from muster.client.life.settings import ClockSettings
+from muster.client.processes.config import PackProcess
 from muster.client.processes.nursery import prepare
 from muster.client.training.local import train
 from muster.client.training.optimizers import OPTIMIZERS
+from muster.client.training.settings import Training
 from muster.common.compression import CODECS
 from muster.common.config import Section, validate
 from muster.common.distributions import DISTRIBUTIONS

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from muster.client.config import Training
 from muster.client.training.local import train, training_thread
+from muster.client.training.settings import Training
 from muster.client.training.together import Job, most_together, require_layers, train_together
 from muster.client.training.trainer import Trained
 from muster.common.config import validate

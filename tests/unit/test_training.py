@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import muster.client.training.local as training
-from muster.client.config import Training
 from muster.client.training.local import minibatches, train, training_thread
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import RemoteProtocolError

@@ -49,7 +49,7 @@ from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
 from muster.wire.in_memory.frames import Frame, FrameKind
 
 if TYPE_CHECKING:
-    from muster.client.config import PackProcess
+    from muster.client.processes.config import PackProcess
 
 MOST_S = 3000.0
 """Virtual seconds after which a history counts as stuck; one stall may last 120, and may recur."""

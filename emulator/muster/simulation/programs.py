@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.client.config import PackProcess
+from muster.client.processes.config import PackProcess
 from muster.client.processes.nursery import prepare
 from muster.common.credentials import SECRETS, credentials_path, device_name
 from muster.common.files import write_atomic

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from muster.client.config import PackProcess
+from muster.client.processes.config import PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import read_credentials
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Reason, Update

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from muster.client.config import Training
 from muster.client.training.hosted import train_hosted
+from muster.client.training.settings import Training
 from muster.tasks.models import initial_vector, layout_of, load_vector
 
 if TYPE_CHECKING:

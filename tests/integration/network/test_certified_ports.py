@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.integration.network.hostile import STRANGERS, hang_up
 
-from muster.client.config import SlotsPort
-from muster.client.connection.slots import SlotClient
+from muster.client.connection.slots import SlotClient, SlotsPort
 from muster.common.clock import WallClock
 from muster.common.credentials import Credentials, GivenCredentials, TlsIdentity
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from muster.client.availability import DeviceBatch
-from muster.client.availability.logistic import LogisticAvailability
-from muster.client.availability.logit import sigmoid
+from muster.client.availability.logistic import LogisticAvailability, sigmoid
 
 MakeCast = Callable[..., DeviceBatch]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from muster.client.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock, WallClock
 from muster.common.config import validate
 from muster.common.errors import LaunchFailed, RunFailed

@@ -9,8 +9,9 @@ from muster.client.availability.markov import Markov
 from muster.client.faults import DEVICE_FAULTS
 from muster.client.faults.scheduled import DeviceFault, Window
 from muster.client.life.device_settings import DeviceSettings
+from muster.client.life.effort import Effort
 from muster.client.life.participation import ParticipationSettings
-from muster.client.life.settings import Effort, Life, SimulatedDevice
+from muster.client.life.settings import Life, SimulatedDevice
 from muster.client.life.simulation import DeviceSimulation
 
 PHONE = DeviceSettings.model_validate({"profile": "phone"})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from muster.client.config import PackMember
+from muster.client.life.settings import PackMember
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.packs import DeviceFolders

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from muster.client.config import Length, Training
 from muster.client.faults.offline import Offline
 from muster.client.faults.scheduled import DeviceFault, Window
 from muster.client.faults.slow import Slow
+from muster.client.training.settings import Length, Training
 from muster.common.body_sizes import BodySizes
 from muster.common.errors import ConfigError
 from muster.common.exchange import Answer, Decision, Key, Update

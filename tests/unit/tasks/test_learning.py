@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.config import Training
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.common.config import Section, validate
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario

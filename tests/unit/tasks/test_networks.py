@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from muster.client.config import Training
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import ConfigError

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from muster.client.config import Training
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.common.config import validate
 from muster.tasks.logistic import LogisticRegression, OpenLogisticRegression
 from muster.tasks.models import Linear, Mlp, initial_vector, load_vector

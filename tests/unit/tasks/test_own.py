@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from muster.client.config import Training
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError

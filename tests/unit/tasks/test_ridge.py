@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.config import Training
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.server.evaluation.breakdown import Breakdown

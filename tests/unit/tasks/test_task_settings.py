@@ -171,7 +171,7 @@ def test_what_a_peer_sends_is_read_as_strictly() -> None:
 
 def test_settings_are_read_without_importing_torch_or_scikit_learn() -> None:
     code = (
-        "import sys; import muster.tasks.tasks, muster.client.config; "
+        "import sys; import muster.tasks.tasks, muster.client.training.settings; "
         "print(*({'torch', 'sklearn', 'scipy'} & sys.modules.keys()))"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

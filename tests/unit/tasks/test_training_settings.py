@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster.client.config import Training
+from muster.client.training.settings import Training
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.schedules import BUILT_IN, Exponential, Inverse, InverseSqrt, Schedule, rate_at

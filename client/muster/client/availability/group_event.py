@@ -18,7 +18,7 @@ from muster.client.availability.contract import (
     GroupEvents,
     StepContext,
 )
-from muster.client.availability.logit import sigmoid
+from muster.client.availability.logistic import sigmoid
 from muster.common.bounds import LongTime, Number
 from muster.common.distributions import Normal
 from muster.common.seeds import BoolArray, FloatArray, Numbers

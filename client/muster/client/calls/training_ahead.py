@@ -8,9 +8,9 @@ from torch import nn
 
 from muster.client.calls.call_batch import CallBatch
 from muster.client.calls.training_runner import TrainingRunner
-from muster.client.config import Training
 from muster.client.device.learner import Learner
 from muster.client.device.policy import Choice
+from muster.client.training.settings import Training
 from muster.client.training.together import Ahead, most_together, train_together
 from muster.client.training.trainer import training_errors
 from muster.common.clock import Clock

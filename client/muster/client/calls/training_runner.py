@@ -8,11 +8,11 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from muster.client.calls.call_batch import CallBatch
-from muster.client.config import ClockSettings
 from muster.client.connection.slots import Slots
 from muster.client.device.learner import Learner
 from muster.client.device.policy import Choice
 from muster.client.device.training_config import DownloadTimes
+from muster.client.life.settings import ClockSettings
 from muster.client.training.local import training_thread
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted

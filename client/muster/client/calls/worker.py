@@ -12,13 +12,13 @@ from muster.client.calls.partial_sums import HeldUpdates
 from muster.client.calls.training_ahead import TrainingAhead
 from muster.client.calls.training_runner import TrainingRunner
 from muster.client.calls.willingness import Willingness
-from muster.client.config import ClockSettings as ClockSettings
 from muster.client.connection.slots import Slots
 from muster.client.device.learner import Learner
 from muster.client.device.memory import StoredUpdate
 from muster.client.device.policy import AlwaysAccept, Choice, DevicePolicy
 from muster.client.device.session import SessionEvent
 from muster.client.life.clock import LifeClock
+from muster.client.life.settings import ClockSettings as ClockSettings
 from muster.client.training.trainer import TrainingError
 from muster.common.clock import Clock
 from muster.common.compression import Codec

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from muster.client.config import SlotsPort
 from muster.common.clock import Clock
+from muster.common.config import Section
 from muster.common.credentials import CredentialsSource
 from muster.common.errors import RemoteProtocolError, Unauthenticated
 from muster.common.exchange import Call
@@ -26,6 +26,19 @@ _DECIDED = {"token": "ok", "contend": "granted", "take": "taken", "give": "given
 
 _AGAIN_S = 0.2
 """Seconds between tries to reach the gateway."""
+
+
+class SlotsPort(Section):
+    """The port at which the gateway of a group grants channel slots."""
+
+    address: str
+    """host:port."""
+
+    gateway: str
+    """The name under which the gateway is known."""
+
+    queue: bool
+    """Whether devices wait for a slot (overflow "queue") instead of being denied one."""
 
 
 class Slots(Protocol):

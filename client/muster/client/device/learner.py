@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from muster.client.config import PackMember
 from muster.client.device.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.device.rational import ModelJudge, ModelJudgement
 from muster.client.device.session import Session
@@ -16,7 +15,8 @@ from muster.client.device.training_config import DownloadTimes, TrainingConfig
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.faults.update_effects import UpdateEffects
 from muster.client.life.participation import UtilitySettings
-from muster.client.life.settings import Row
+from muster.client.life.settings import PackMember
+from muster.client.life.states import Row
 from muster.client.training.control_variates import Control
 from muster.client.training.hosted import train_hosted
 from muster.client.training.local import train

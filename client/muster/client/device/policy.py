@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.client.config import PackMember
 from muster.client.device.learner import Learner
 from muster.client.device.memory import State
 from muster.client.device.rational import ModelJudgement
 from muster.client.device.training_config import DownloadTimes, TrainingConfig
-from muster.client.life.settings import Decided, Effort, Life, Row, effort_of
+from muster.client.life.effort import Effort, effort_of
+from muster.client.life.settings import Life, PackMember
 from muster.client.life.simulation import DeviceSimulation
+from muster.client.life.states import Decided, Row
 from muster.client.training.trainer import TrainingError
 from muster.common.exchange import Call, Decision, DeviceState, Observation, Reason
 from muster.common.seeds import IntArray

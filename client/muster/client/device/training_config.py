@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from muster.client.config import Training
+from muster.client.training.settings import Training
 from muster.common.tensors import Schema
 
 

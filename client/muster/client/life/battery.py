@@ -4,7 +4,7 @@ import numpy as np
 
 from muster.client.life.connectivity import NETWORKS, WIFI
 from muster.client.life.device_settings import Battery
-from muster.client.life.settings import Effort
+from muster.client.life.effort import Effort
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from muster.client.config import ClockSettings as ClockSettings
+from muster.client.life.settings import ClockSettings
 from muster.common.clock import Clock
 
 _HAIR_S = 1e-6

@@ -1,7 +1,13 @@
-"""The classes of connectivity that a device can have."""
+"""How a device is connected: the settings, and the classes of networks that it can be in."""
 
 import math
-from typing import Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import Field
+
+from muster.common.config import Section
+
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class NetworkKind(NamedTuple):
@@ -26,3 +32,19 @@ NETWORKS: Final = (
     NetworkKind("cellular", metered=True, down_mbps=12.0, up_mbps=6.0),
 )
 ETHERNET, WIFI, CELLULAR = range(len(NETWORKS))
+
+
+class Connectivity(Section):
+    """How a device is connected: drawn every hour, by local time."""
+
+    kind: Literal["fixed", "mobile"] = "fixed"
+    """fixed: by cable, unmetered. mobile: by Wi-Fi or the mobile network."""
+
+    wifi_at_home: Share = 0.95
+    """mobile: probability of Wi-Fi in an hour from 19 to 8 local time. Assumption."""
+
+    wifi_away: Share = 0.4
+    """mobile: probability of Wi-Fi in the other hours. Assumption."""
+
+    metered: bool | None = None
+    """Whether traffic costs money. Absent: only on the mobile network."""

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from muster.client.life.connectivity import Connectivity, Share
 from muster.common.bounds import LogDeviation, LongTime
 from muster.common.config import Section
 from muster.common.distributions import AnyNumber, Distribution, UniformDistribution
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Current = Annotated[float, Field(ge=0, le=1e6)]
 Load = Annotated[float, Field(ge=0.01, le=1e6)]
 Hours = Annotated[float, Field(ge=0, le=24)]
@@ -122,22 +122,6 @@ class Use(Section):
 
     spell_s: Annotated[float, Field(ge=60, le=1e9)] = 900.0
     """Length of a spell, for which a draw holds. Assumption."""
-
-
-class Connectivity(Section):
-    """How a device is connected: drawn every hour, by local time."""
-
-    kind: Literal["fixed", "mobile"] = "fixed"
-    """fixed: by cable, unmetered. mobile: by Wi-Fi or the mobile network."""
-
-    wifi_at_home: Share = 0.95
-    """mobile: probability of Wi-Fi in an hour from 19 to 8 local time. Assumption."""
-
-    wifi_away: Share = 0.4
-    """mobile: probability of Wi-Fi in the other hours. Assumption."""
-
-    metered: bool | None = None
-    """Whether traffic costs money. Absent: only on the mobile network."""
 
 
 _PHONE: dict[str, Any] = {

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from muster.client.availability.logit import Logit
+from muster.client.availability.logistic import Logit
 from muster.common.bounds import ROUNDS
 from muster.common.config import Section
 from muster.common.exchange import Reason

@@ -1,95 +1,18 @@
-"""The settings of simulated devices, and the values that the simulation computes."""
+"""The settings of simulated devices, of their clock, and of the devices of a pack."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
-import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
 from muster.client.faults.scheduled import DeviceFault, faults_of, life_faults
-from muster.client.life.connectivity import NETWORKS
 from muster.client.life.covariates import Covariates
 from muster.client.life.device_settings import DROP_OUT, DeviceSettings
-from muster.client.life.participation import REQUIREMENTS, ParticipationSettings
+from muster.client.life.participation import ParticipationSettings
+from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.config import Section
-from muster.common.exchange import DeviceState, Reason
-from muster.common.lines import LinkModel
-from muster.common.seeds import BoolArray, FloatArray, IntArray
-
-Row = tuple[float, ...]
-"""One device's simulated state: the step, and the values of STATE."""
-
-VERDICTS: Final = (
-    None,
-    Reason.OFFLINE,
-    Reason.POWERED_OFF,
-    Reason.BATTERY,
-    *REQUIREMENTS.values(),
-    Reason.UNWILLING,
-    Reason.DROP_OUT,
-    Reason.INTERRUPTED,
-    Reason.SLOT_TAKEN,
-)
-"""The possible results of a call: None if the device takes part, or the reason why it does not.
-The code of a result is its index here."""
-
-CODE: Final = {reason: code for code, reason in enumerate(VERDICTS)}
-
-
-class Effort(NamedTuple):
-    """The modelled effort of a round's work for every device; arrays of shape (n,).
-
-    Attributes:
-        train_s: seconds of training.
-        transfer_s: seconds of the transfers of model and update; 0 if no link is emulated.
-        down_s, up_s: seconds of the transfers in which the radio receives and sends. NaN stands for
-            `bytes_down` or `bytes_up` over the nominal rate of the device's network.
-    """
-
-    train_s: FloatArray
-    transfer_s: FloatArray
-    down_s: FloatArray
-    up_s: FloatArray
-    bytes_down: float
-    bytes_up: float
-
-    def slowed(self, factor: FloatArray) -> "Effort":
-        """The effort of devices whose training takes `factor` times as long, shape (n,)."""
-        return self._replace(train_s=self.train_s * factor)
-
-    def alone(self) -> "Effort":
-        """The effort of devices that train a model of their own, and send no update. It decides
-        what their batteries lose."""
-        return self._replace(up_s=np.zeros_like(self.up_s))
-
-    @property
-    def work_s(self) -> FloatArray:
-        """Seconds from the call to the end of the work."""
-        work_s: FloatArray = self.train_s + self.transfer_s
-        return work_s
-
-    @property
-    def devices(self) -> int:
-        return len(self.train_s)
-
-
-def effort_of(
-    train_s: FloatArray, lines: Sequence[LinkModel], bytes_down: float, bytes_up: float
-) -> Effort:
-    """The effort of a round for devices with these links.
-
-    Args:
-        train_s: modelled seconds of training, shape (n,).
-    """
-    down_s = [line.down_s(bytes_down) if line.down_bps else np.nan for line in lines]
-    up_s = [line.up_s(bytes_up) if line.up_bps else np.nan for line in lines]
-    transfer_s = [line.transfer_s(bytes_down, bytes_up) for line in lines]
-    return Effort(
-        train_s, np.array(transfer_s), np.array(down_s), np.array(up_s), bytes_down, bytes_up
-    )
 
 
 class Life(Section):
@@ -163,67 +86,58 @@ class SimulatedDevice(NamedTuple):
     charge: float | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """The observable state of devices at an instant; arrays of shape (n,).
+class PackMember(Section):
+    """One device of a pack."""
 
-    Attributes:
-        network: index into NETWORKS.
-        dead: whether the battery ran out.
-        available: whether the device can be reached.
-        x: covariates X by name.
-        changes: whether anything about the devices can change at all.
-    """
+    client: str
+    index: int
+    """Position in the population; decides the device's share of the data."""
 
-    charge: FloatArray
-    charging: BoolArray
-    idle: BoolArray
-    network: IntArray
-    unmetered: BoolArray
-    hour: FloatArray
-    dead: BoolArray
-    available: BoolArray
-    x: Mapping[str, FloatArray]
-    changes: bool
+    position: int = 0
+    """Position in its group, from 0."""
 
-    def state(self, i: int) -> DeviceState | None:
-        """The state of device `i` as it is reported; None if it is always the same."""
-        if not self.changes:
-            return None
-        return DeviceState(
-            battery=float(self.charge[i]),
-            charging=bool(self.charging[i]),
-            idle=bool(self.idle[i]),
-            network=NETWORKS[self.network[i]].name,
-            unmetered=bool(self.unmetered[i]),
-            hour=float(self.hour[i]),
-        )
+    examples_per_s: float | None = None
+    """Modelled speed of training. Absent: as fast as the host, and training counts as 0 seconds."""
 
-    def covariates(self, i: int) -> tuple[float, ...]:
-        """The covariates X of device `i`, in the order of the scenario."""
-        return tuple(float(values[i]) for values in self.x.values())
+    zone_h: float = 0.0
+    """Hours by which local time is ahead of UTC."""
+
+    z: dict[str, float] = Field(default_factory=dict)
+    """Covariates Z as numbers; a category is `name=level`, 0 or 1."""
+
+    charge: float | None = None
+    """Charge of the battery at scenario time 0, as a share. Absent: the device draws it."""
+
+    def being(self) -> SimulatedDevice:
+        """The device as the simulation needs it."""
+        return SimulatedDevice(self.client, self.position, self.zone_h, self.z, self.charge)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decided:
-    """The results of calling devices; arrays over the devices.
+class ClockSettings(Section):
+    """The clock of device life and deadlines."""
 
-    Attributes:
-        code: index into VERDICTS.
-        accepted: whether the device accepts the call, even if it gives up later.
-        share: the share of the work that the device does; less than 1 if it gives up.
-    """
+    kind: ClockKind = "rounds"
+    """rounds: lockstep; every round advances scenario time by `round_s`, and runs are reproducible.
+    modelled: lockstep too; a round advances it by as long as its modelled work lasts. wall:
+    scenario time is wall time. scaled: scenario time runs `scale` times as fast as wall time."""
 
-    code: IntArray
-    accepted: BoolArray
-    share: FloatArray
+    round_s: Annotated[float, Field(ge=0.01, le=604_800)] = 60.0
+    """Length of a step of device life, in scenario seconds. With "rounds" every round is a step. On
+    the other clocks a draw of availability holds for a step."""
 
-    def unwilling(self) -> "Decided":
-        """The same results, except that no device takes part: those that are called work for
-        themselves."""
-        code = np.where(self.code == 0, CODE[Reason.UNWILLING], self.code)
-        return Decided(code, self.accepted, self.share)
+    scale: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
+    """scaled: scenario seconds per wall second."""
 
-    def reason(self, k: int) -> Reason | None:
-        """Why the k-th device does not take part; None if it does."""
-        return VERDICTS[int(self.code[k])]
+    starts_at_h: Annotated[float, Field(ge=0, lt=24)] = 0.0
+    """Hour of the day (UTC) at scenario time 0."""
+
+    @model_validator(mode="after")
+    def _scale_belongs_to_scaled(self) -> Self:
+        if self.scale != 1.0 and self.kind != "scaled":
+            raise ValueError(f"scale = {self.scale:g} needs kind = 'scaled'; found {self.kind!r}")
+        return self
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether the clock advances with the rounds."""
+        return is_lockstep(self.kind)

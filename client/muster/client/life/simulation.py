@@ -14,13 +14,15 @@ from typing import Final
 import numpy as np
 
 from muster.client.availability import DeviceBatch
-from muster.client.availability.logit import Logit
+from muster.client.availability.logistic import Logit
 from muster.client.faults.life_effects import LifeEffects
 from muster.client.life.battery import charge_after, work_drain
 from muster.client.life.covariates import Observed
+from muster.client.life.effort import Effort
 from muster.client.life.foresight import Foresight
 from muster.client.life.participation import REQUIREMENTS
-from muster.client.life.settings import CODE, Decided, Effort, Life, Look, Row, SimulatedDevice
+from muster.client.life.settings import Life, SimulatedDevice
+from muster.client.life.states import CODE, Decided, Look, Row
 from muster.client.life.surroundings import DeviceSurroundings
 from muster.common.distributions import draw
 from muster.common.exchange import PROPENSITY, DeviceState, Reason

@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 
-from muster.client.config import PackContainer, PackProcess
+import muster.client.processes.early_imports  # noqa: F401
 from muster.client.processes import program
+from muster.client.processes.config import PackContainer, PackProcess
 from muster.client.training.local import warm
 from muster.common.errors import MusterError
 from muster.common.garbage import rarely_collect

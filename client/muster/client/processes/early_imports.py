@@ -9,8 +9,11 @@ import grpc.aio
 import uvloop
 import xxhash
 
+import muster.client.calls.call_batch
 import muster.client.device.memory
 import muster.client.device.session
+import muster.client.life.simulation
+import muster.client.processes.config
 import muster.wire.messages
 
 __all__ = ["grpc", "muster", "uvloop", "xxhash"]

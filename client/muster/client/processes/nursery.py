@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import muster.client.processes.early_imports  # noqa: F401
-from muster.client.config import NurseryProcess, PackProcess
 from muster.client.device.rational import require_validation
 from muster.client.processes import program
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.client.training.local import warm
 from muster.client.training.together import require_layers
 from muster.common.causes import outer_cause

@@ -15,9 +15,7 @@ import uvloop
 
 from muster.client.calls.call_batch import CallBatch
 from muster.client.calls.worker import Worker, warn_of_refusal
-from muster.client.config import PackProcess, Training
-from muster.client.connection.attendance import Attendance
-from muster.client.connection.attendance_parts import end_all, ended_in_order, first_error
+from muster.client.connection.attendance import Attendance, end_all, ended_in_order, first_error
 from muster.client.connection.backoff import Backoff
 from muster.client.connection.link import ServerLink
 from muster.client.connection.slots import SlotClient, Slots
@@ -28,7 +26,9 @@ from muster.client.device.policy import AlwaysAccept, DevicePolicy
 from muster.client.device.session import SessionEvent, SessionPhase
 from muster.client.device.training_config import TrainingConfig
 from muster.client.life.clock import LifeClock
+from muster.client.processes.config import PackProcess
 from muster.client.training.local import fingerprint
+from muster.client.training.settings import Training
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
 from muster.common.credentials import CredentialsFile

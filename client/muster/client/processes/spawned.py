@@ -9,8 +9,9 @@ import logging
 import signal
 import sys
 
-from muster.client.config import PackProcess
+import muster.client.processes.early_imports  # noqa: F401
 from muster.client.processes import program
+from muster.client.processes.config import PackProcess
 from muster.common.environment import settle_environment
 from muster.common.errors import MusterError
 from muster.tasks.opening import open_task

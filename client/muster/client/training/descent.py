@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from muster.client.config import Training
+from muster.client.training.settings import Training
 from muster.common.masks import Mask
 from muster.common.tensors import Vector
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from muster.client.config import Training
 from muster.client.training.local import clipped_with_noise
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.seeds import stream
 from muster.common.tensors import Vector

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from muster.client.config import Training
 from muster.client.training.descent import Descent, clip
 from muster.client.training.gradients import gradient_of
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.common.masks import Mask, both

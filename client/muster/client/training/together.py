@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from muster.client.config import Training
 from muster.client.training.descent import Descent
 from muster.client.training.gradients import Activation, Layer, layers_of
 from muster.client.training.local import finished, loss_at, passes
+from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from muster.client.config import PackMember
 from muster.client.faults.scheduled import DeviceFault, faults_of, life_faults
 from muster.client.life.covariates import z_columns
 from muster.client.life.device_settings import DeviceSettings
-from muster.client.life.settings import Life
+from muster.client.life.settings import Life, PackMember
 from muster.common.distributions import draw
 from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, Numbers

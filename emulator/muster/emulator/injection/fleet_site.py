@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from muster.client.config import PackProcess
+from muster.client.processes.config import PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.emulator.faults.injection import MeasuredUse

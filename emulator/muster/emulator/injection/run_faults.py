@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import PackProcess
+from muster.client.processes.config import PackProcess
 from muster.common.clock import Clock
 from muster.common.config import validate
 from muster.common.errors import ConfigError

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from muster.client.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.emulator.fleet.packs import DeviceFolders

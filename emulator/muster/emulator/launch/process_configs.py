@@ -6,9 +6,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import NurseryProcess, PackProcess, SlotsPort
+from muster.client.connection.slots import SlotsPort
 from muster.client.faults.scheduled import faults_of, update_faults
 from muster.client.life.settings import Life
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.credentials import (
     SECRETS,
     SUPERVISOR,

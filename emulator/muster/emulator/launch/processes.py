@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, LaunchFailed

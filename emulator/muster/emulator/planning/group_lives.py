@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from muster.client.config import PackMember
-from muster.client.life.settings import CODE, Decided, Effort, Life
+from muster.client.life.effort import Effort
+from muster.client.life.settings import Life, PackMember
 from muster.client.life.simulation import DeviceSimulation
+from muster.client.life.states import CODE, Decided
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel, SharedLine, granted
 from muster.common.seeds import IntArray

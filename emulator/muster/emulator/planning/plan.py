@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from muster.client.config import PackMember
 from muster.client.faults.scheduled import DeviceFault, life_faults
+from muster.client.life.effort import Effort
 from muster.client.life.foresight import TICK_S
-from muster.client.life.settings import VERDICTS, Decided, Effort, Life
+from muster.client.life.settings import Life, PackMember
+from muster.client.life.states import VERDICTS, Decided
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError

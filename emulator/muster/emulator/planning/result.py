@@ -6,8 +6,10 @@ from typing import Self
 
 import numpy as np
 
-from muster.client.config import PackMember, Training
-from muster.client.life.settings import VERDICTS, Effort, effort_of
+from muster.client.life.effort import Effort, effort_of
+from muster.client.life.settings import PackMember
+from muster.client.life.states import VERDICTS
+from muster.client.training.settings import Training
 from muster.common.body_sizes import body_sizes
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from muster.client.life.settings import VERDICTS
+from muster.client.life.states import VERDICTS
 from muster.emulator.planning.group_lives import GroupLives
 from muster.emulator.planning.result import Counting, GroupPlan
 from muster.emulator.scenario.settings import Group

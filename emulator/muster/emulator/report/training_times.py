@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from muster.client.config import Length, Training
 from muster.client.life.device_settings import DeviceSettings
+from muster.client.training.settings import Length, Training
 from muster.emulator.fleet.lives import speeds_of
 from muster.emulator.records.account import Account
 

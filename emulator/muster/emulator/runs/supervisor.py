@@ -36,7 +36,7 @@ from muster.server.settings.process import ServerProcess
 from muster.wire import INLINE_BYTES
 
 if TYPE_CHECKING:
-    from muster.client.config import PackProcess
+    from muster.client.processes.config import PackProcess
 
 SHOW_EVERY_S = 0.1
 """By default, seconds between two reads of the journal, from which progress is shown."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from muster.client.availability.logit import Logit
+from muster.client.availability.logistic import Logit
 from muster.client.life.covariates import column_names
 from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames

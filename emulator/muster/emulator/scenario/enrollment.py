@@ -17,7 +17,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from muster.client.availability.logit import sigmoid
+from muster.client.availability.logistic import sigmoid
 from muster.client.life.covariates import column_names
 from muster.common.bounds import Number, in_range
 from muster.common.config import Section

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from muster.client.config import Training
 from muster.client.faults.label_flip import LabelFlip
+from muster.client.training.settings import Training
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from muster.client.config import Length, Training
 from muster.client.faults.contract import LifeFault
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.training.optimizers import Sgd
+from muster.client.training.settings import Length, Training
 from muster.common.bounds import LONGEST_WORK_S
 from muster.common.errors import ConfigError
 from muster.server.aggregators import Need

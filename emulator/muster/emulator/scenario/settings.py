@@ -7,10 +7,11 @@ from pydantic import Field
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
-from muster.client.config import ClockSettings, Length, Training
 from muster.client.life.covariates import Covariates, column_names
 from muster.client.life.device_settings import DeviceSettings
 from muster.client.life.participation import ParticipationSettings
+from muster.client.life.settings import ClockSettings
+from muster.client.training.settings import Length, Training
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.common.installation import VERSION

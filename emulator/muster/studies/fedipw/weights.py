@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from muster.client.availability.logit import Logit
+from muster.client.availability.logistic import Logit
 from muster.common.seeds import FloatArray
 from muster.emulator.scenario.population import population
 from muster.studies.results import Result

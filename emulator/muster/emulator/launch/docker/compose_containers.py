@@ -15,7 +15,7 @@ from typing import Any
 import docker.errors
 import yaml
 
-from muster.client.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.launch.docker.compose_command import compose_command
 from muster.emulator.launch.docker.compose_project import write_compose_file

@@ -18,7 +18,7 @@ import docker.errors
 import docker.types
 import requests.exceptions
 
-from muster.client.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import (
     SECRETS,

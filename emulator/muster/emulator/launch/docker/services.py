@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from muster.client.config import PackContainer, PackProcess
+from muster.client.processes.config import PackContainer, PackProcess
 from muster.common.config import Section
 from muster.common.credentials import (
     EVALUATION,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from muster.client.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, LaunchFailed

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.bounds import RUNNING_DEVICES
 from muster.common.clock import Clock, WallClock
 from muster.common.config import Section

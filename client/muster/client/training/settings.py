@@ -1,8 +1,4 @@
-"""Settings of local training (the `[training]` table of a scenario) and of client processes.
-
-The emulator reads them before a run, and every device reads its training from what the server
-sends. This module does not import torch.
-"""
+"""Settings of local training (the `[training]` table of a scenario). It does not import torch."""
 
 import math
 from collections.abc import Mapping
@@ -10,17 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from muster.client.faults.scheduled import DeviceFault
-from muster.client.life.participation import UtilitySettings
-from muster.client.life.settings import Life, SimulatedDevice
 from muster.client.training.optimizers import OPTIMIZERS, PLAIN, AnyOptimizer
 from muster.client.training.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
-from muster.common.clock_kinds import ClockKind, is_lockstep
-from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
-from muster.common.lines import LinkModel
-from muster.common.masks import AnyMasking
 from muster.common.schedules import Rate, rate_at
 
 
@@ -209,168 +198,3 @@ def _length_once(steps: int | None, epochs: int | None) -> None:
             "local_steps and local_epochs both say how long a device trains; found "
             f"{steps} and {epochs}, expected one of them"
         )
-
-
-class ClockSettings(Section):
-    """The clock of device life and deadlines."""
-
-    kind: ClockKind = "rounds"
-    """rounds: lockstep; every round advances scenario time by `round_s`, and runs are reproducible.
-    modelled: lockstep too; a round advances it by as long as its modelled work lasts. wall:
-    scenario time is wall time. scaled: scenario time runs `scale` times as fast as wall time."""
-
-    round_s: Annotated[float, Field(ge=0.01, le=604_800)] = 60.0
-    """Length of a step of device life, in scenario seconds. With "rounds" every round is a step. On
-    the other clocks a draw of availability holds for a step."""
-
-    scale: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """scaled: scenario seconds per wall second."""
-
-    starts_at_h: Annotated[float, Field(ge=0, lt=24)] = 0.0
-    """Hour of the day (UTC) at scenario time 0."""
-
-    @model_validator(mode="after")
-    def _scale_belongs_to_scaled(self) -> Self:
-        if self.scale != 1.0 and self.kind != "scaled":
-            raise ValueError(f"scale = {self.scale:g} needs kind = 'scaled'; found {self.kind!r}")
-        return self
-
-    @property
-    def lockstep(self) -> bool:
-        """Whether the clock advances with the rounds."""
-        return is_lockstep(self.kind)
-
-
-class PackMember(Section):
-    """One device of a pack."""
-
-    client: str
-    index: int
-    """Position in the population; decides the device's share of the data."""
-
-    position: int = 0
-    """Position in its group, from 0."""
-
-    examples_per_s: float | None = None
-    """Modelled speed of training. Absent: as fast as the host, and training counts as 0 seconds."""
-
-    zone_h: float = 0.0
-    """Hours by which local time is ahead of UTC."""
-
-    z: dict[str, float] = Field(default_factory=dict)
-    """Covariates Z as numbers; a category is `name=level`, 0 or 1."""
-
-    charge: float | None = None
-    """Charge of the battery at scenario time 0, as a share. Absent: the device draws it."""
-
-    def being(self) -> SimulatedDevice:
-        """The device as the simulation needs it."""
-        return SimulatedDevice(self.client, self.position, self.zone_h, self.z, self.charge)
-
-
-class SlotsPort(Section):
-    """The port at which the gateway of a group grants channel slots."""
-
-    address: str
-    """host:port."""
-
-    gateway: str
-    """The name under which the gateway is known."""
-
-    queue: bool
-    """Whether devices wait for a slot (overflow "queue") instead of being denied one."""
-
-
-class PackProcess(Section):
-    """The configuration of a pack's process. A pack usually has one device."""
-
-    name: str
-    """Name of the process and its log: the client, or the first and the last client."""
-
-    devices: list[PackMember]
-    compression: AnyCodec = Whole(kind="none")
-    """How updates are compressed."""
-
-    life: Life | None = None
-    """The settings of the simulated lives. Absent: the devices accept every call."""
-
-    clock: ClockSettings = ClockSettings()
-    """The clock of the simulated lives."""
-
-    utility: UtilitySettings | None = None
-    """How the devices decide whether a model serves them. Absent: they do not ask."""
-
-    faults: list[DeviceFault] = Field(default_factory=list)
-    """The faults of the devices' updates."""
-
-    capacity: float = 1.0
-    """Share of a model that each device can train."""
-
-    length: Length = Length()
-    """How long each device trains, if not as long as the training that the server announces."""
-
-    partial_sums: bool = False
-    """Whether the devices hold their updates back, and the process sends sums of them."""
-
-    mask: AnyMasking | None = None
-    """Which part of the model each device trains. Absent: the whole model."""
-
-    line: LinkModel = LinkModel()
-    """The model of each device's link. The gateway emulates the network itself."""
-
-    least: LinkModel = LinkModel()
-    """The model of the link when all devices that may transfer at once share it. It decides
-    timeouts and how much to send at once."""
-
-    slots: SlotsPort | None = None
-    """The port at which channel slots are granted. Absent: the devices need no slots."""
-
-    torch_device: str = "cpu"
-    """Torch's name of the processor that trains: cpu, cuda:0 and so on."""
-
-    seed: int
-    population: int
-    """Number of devices in the whole scenario."""
-
-    task: str
-    """JSON of the scenario's [task]; the task that the server announces must be the same."""
-
-    address: str
-    """host:port of the server or of the pack's gateway."""
-
-    credentials: str
-    """The file with the credentials of this process."""
-
-    folder: str
-    """The folder `devices` of the run folder, with a folder for each device."""
-
-
-class PackContainer(Section):
-    """The configuration of a container with several packs."""
-
-    packs: list[PackProcess]
-
-
-class NurseryProcess(Section):
-    """The configuration of a nursery."""
-
-    task: str
-    """JSON of the scenario's [task]."""
-
-    population: int
-    seed: int
-    folder: str
-    """The run folder."""
-
-    writes_model: bool = True
-    """Whether it writes the initial model into the run folder. If a run has several nurseries, on
-    different machines, one of them does."""
-
-    rational: dict[str, int] = Field(default_factory=dict)
-    """The index of each enrolled device that is rational, by its name."""
-
-    together: bool = False
-    """Whether devices train at the same time, which not every model allows."""
-
-    packs: int = 0
-    """The number of packs that it may have to fork."""
