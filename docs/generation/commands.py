@@ -10,7 +10,7 @@ from muster.cli.commands import main
 
 
 def commands() -> list[str]:
-    """Every command with its options, in the order of the README."""
+    """Every command with its options, in the order of the command line."""
     return list(_group(click.Context(main, info_name="muster")))
 
 

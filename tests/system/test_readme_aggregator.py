@@ -37,7 +37,7 @@ def test_the_readmes_aggregator_weighs_a_runs_updates(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     planned = scenario(
         task={"name": "linear", "dimension": 5, "examples_per_client": 49},
-        server={"rounds": 2, "aggregator": {"kind": "my_rules:SquareRoot", "floor": 1.0}},
+        server={"rounds": 2, "aggregator": {"kind": "my_rules:SquareRoot"}},
         groups=[{"name": "dev", "count": 2}],
     )
     done = run(planned, out=tmp_path / "run")

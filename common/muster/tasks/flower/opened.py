@@ -28,7 +28,7 @@ class Flower(FlowerSettings):
 
     See [flower.md](flower.md). Each device is a node of the app, and its index in the population is
     its `partition-id`. The app brings its data, model, loss and optimizer. It needs
-    the extra `flower` ([installing](../README.md#installing)).
+    the extra `flower` ([installing](installing.md)).
     """
 
     def open(self, population: int, seed: int) -> OpenFlower:

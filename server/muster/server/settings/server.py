@@ -91,7 +91,7 @@ class ServerSettings(Section):
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """TCP port on 127.0.0.1 or, on a cluster, on the address of the command's machine, at which
     Prometheus can read metrics of the server ([metrics.md](metrics.md)). It needs
-    the extra `metrics` ([installing](../README.md#installing)). Absent: no metrics."""
+    the extra `metrics` ([installing](installing.md)). Absent: no metrics."""
 
     information: Literal["full", "limited"] = "full"
     """The server's knowledge of the population. With "full" it knows the covariates Z and the

@@ -1,0 +1,81 @@
+"""What a page names is there: the files of its links and paths, and the headings of its anchors."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """The files of the repository that match, with those that are not committed yet."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [ROOT / name for name in listed.splitlines() if (ROOT / name).is_file()]
+
+
+PAGES = [page for page in tracked("*.md") if "fuzz/corpus" not in str(page)]
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+FOLDERS = "benchmarks|client|common|deploy|docs|emulator|examples|proto|server|tests"
+MADE = ("benchmarks/out", "deploy/components")
+"""Folders that commands make: they are not in the repository."""
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def links(text: str) -> list[str]:
+    """The links and pictures of a page that lead to this repository."""
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'<img src="([^"]+)"', text)
+    return [link for link in found if "://" not in link]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    plain = [re.sub(r"\]\([^)]*\)", "", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def paths(text: str) -> list[str]:
+    """The paths from the root of the repository that stand in backticks in a page."""
+    return re.findall(rf"`((?:{FOLDERS})/[\w./<>*-]*\.\w+|(?:{FOLDERS})/[\w/-]+/)`", text)
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file; `<name>` stands for any."""
+    if path.startswith(MADE):
+        return True
+    pattern = re.sub(r"<[^>]*>", "*", path)
+    return any(ROOT.glob(pattern)) or any(ROOT.glob(f"*/muster/{pattern}"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    assert [link for link in links(prose(page)) if not leads_somewhere(page, link)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_paths_are_those_of_files(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        return  # It names what was there at the time.
+    assert [path for path in paths(prose(page)) if not exists(path)] == []
+
+
+def test_a_wrong_link_and_a_wrong_path_are_recognised(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One\n\n[a](#one) [b](#two) [c](other.md)\n`server/muster/nothing.py`\n")
+    assert [link for link in links(prose(page)) if not leads_somewhere(page, link)] == [
+        "#two", "other.md"
+    ]  # fmt: skip
+    assert [exists(path) for path in paths(prose(page))] == [False]
