@@ -13,6 +13,7 @@ class Point:
     """An entry point of an installed package."""
 
     name = "plus-one"
+    module = "muster.server.testing"
 
     def load(self) -> object:
         return PlusOne

@@ -433,6 +433,23 @@ def test_a_single_evaluation_and_a_single_round_are_stated_and_not_drawn(run: Ru
     assert "1000 B went up and 1000 B down." in found.text
 
 
+def test_without_figures_the_page_keeps_its_tables_and_names_the_command(
+    run: RunFolder,
+) -> None:
+    run.clients("a", "b")
+    for called in ({"a": "folded", "b": "late"}, {"a": "folded"}):
+        run.round(called)
+    folder = run.commit()
+    drawn = Page(write_report(folder))
+    assert drawn.all("img")
+    bare = Page(write_report(folder, kind=None))
+    assert not bare.all("img")
+    assert not list((folder / "figures").iterdir())
+    assert "draws the figures of the whole run" in bare.text
+    assert "draws the figures of the whole run" not in drawn.text
+    assert len(bare.all("tbody")) == len(drawn.all("tbody"))
+
+
 def test_a_figure_that_has_nothing_to_show_any_more_is_removed(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})

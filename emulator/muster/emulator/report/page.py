@@ -1,5 +1,6 @@
-"""Writes the figures and report.html: one page that opens from disk, without a network. Its upper
-part is the live page with its data inside the file, and below are the sections.
+"""Writes report.html, one page that opens from disk, without a network, and draws the figures on
+request. The page's upper part is the live page with its data inside the file, and below are the
+sections.
 
 It reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl. A report can therefore
 be written again later or on another machine, and also for a run that is going on or was killed.
@@ -27,6 +28,7 @@ from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.names import noting_names
 from muster.emulator.report.section import ReportSection
 from muster.emulator.report.sections import SECTIONS
+from muster.emulator.run_folder.folder import shown
 
 REPORT = "report.html"
 FIGURE_KINDS = ("png", "svg", "pdf")
@@ -35,29 +37,42 @@ _HERE = Path(__file__).parent
 _TEMPLATES = templates(_HERE)
 
 
-def write_report(run_folder: Path, kind: str = "png") -> Path:
+def write_report(run_folder: Path, kind: str | None = "png") -> Path:
     """Write the report of a run into its folder and return the page's path.
 
     Args:
         kind: one of `FIGURE_KINDS`. The page shows PNG; figures of another kind are written beside
-            them, for papers.
+            them, for papers. None: nothing is drawn, which would take most of the time here.
 
     Raises:
         LedgerError: the folder has no ledger that can be read.
     """
     with Account(run_folder) as account:
-        (run_folder / "figures").mkdir(exist_ok=True)
         summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
-        names = [section.figure for section in sections if section.figure]
-        spans = shaded_rounds(account)
-        figures = {name: _draw(account, name, spans, kind) for name in names}
+        if kind is None:
+            sections, figures = _without_figures(sections, run_folder), {}
+        else:
+            (run_folder / "figures").mkdir(exist_ok=True)
+            names = [section.figure for section in sections if section.figure]
+            spans = shaded_rounds(account)
+            figures = {name: _draw(account, name, spans, kind) for name in names}
     for name in FIGURES.keys() - figures.keys():  # of an earlier report, which had more to show
         for each in FIGURE_KINDS:
             _figure_path(run_folder, name, each).unlink(missing_ok=True)
     path = run_folder / REPORT
     _write_report_page(path, summary, sections, figures)
     return path
+
+
+def _without_figures(sections: Sequence[ReportSection], folder: Path) -> list[ReportSection]:
+    """The sections that say something without a figure, and how to draw the figures."""
+    first, *others = sections
+    kept = [section for section in others if not section.figure or section.table or section.points]
+    if len(kept) < len(others) or any(section.figure for section in kept):
+        draw = f"`muster report {shown(folder)}` draws the figures of the whole run here."
+        first = replace(first, text=f"{first.text} {draw}".strip())
+    return [replace(section, figure="") for section in (first, *kept)]
 
 
 def _write_report_page(

@@ -14,15 +14,15 @@ def conclude(
 
     Args:
         status: the status with which the run ended, if the ledger cannot know it.
-        report: whether to write the report; drawing it takes most of the time here.
+        report: whether to write the report, without figures, which `muster report` draws.
 
     Returns:
         The summary and the account, or None if there is no ledger that can be read.
     """
     if not (folder / "ledger.sqlite").exists():
         return None
-    # pandas and matplotlib take seconds to import. Import them only here, so that starting devices
-    # do not compete with the import.
+    # pandas takes seconds to import. Import it only here, so that starting devices do not compete
+    # with the import.
     from muster.common.errors import LedgerError
     from muster.emulator.records.account import Account
     from muster.emulator.records.summary import summarise, write_summary
@@ -36,5 +36,5 @@ def conclude(
     if report:
         from muster.emulator.report import write_report
 
-        write_report(folder)
+        write_report(folder, kind=None)
     return summary, account
