@@ -99,25 +99,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
-def test_no_folders_import_each_other_in_a_circle() -> None:
-    """In each folder, the files and folders that lie directly in it are put in an order in which
-    each imports only earlier ones."""
-    known = modules()
-    orders = dict[str, dict[str, set[str]]]()
-    for name, path in known.items():
-        parts = name.split(".")
-        for other in {other for other in imported(path) if other in known}:
-            theirs = other.split(".")
-            pairs = enumerate(zip(parts, theirs, strict=False))
-            common = next((place for place, (one, two) in pairs if one != two), 0)
-            if common:  # otherwise one of them is a folder of the other
-                folder, (mine, its) = ".".join(parts[:common]), (parts[common], theirs[common])
-                orders.setdefault(folder, {}).setdefault(mine, set()).add(its)
-    assert len(orders) > 30
-    for order in orders.values():
-        TopologicalSorter(order).prepare()  # raises CycleError, which names the circle
-
-
 def test_no_class_name_stands_twice() -> None:
     classes = Counter(
         node.name
