@@ -84,6 +84,15 @@ docs-check: install  ## the generated parts are those of the code
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python deploy/example.py --check
 
+.venv-site/installed: docs/website/requirements.txt
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip install --quiet --requirement docs/website/requirements.txt
+	@touch $@
+
+site: .venv-site/installed  ## build the pages as a site with search, .site/html/index.html; a link that leads nowhere fails
+	$(PYTHON) docs/website/stage.py
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --config-file docs/website/mkdocs.yml
+
 soak: install  ## the long tests, and the crash tests with 20 kills of every sort (about 8 minutes)
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
 	MUSTER_SOAK=1 MUSTER_TEST_DOCKER=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations
@@ -164,4 +173,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray

@@ -46,6 +46,16 @@ def paths(text: str) -> list[str]:
     return re.findall(rf"`((?:{FOLDERS})/[\w./<>*-]*\.\w+|(?:{FOLDERS})/[\w/-]+/)`", text)
 
 
+def names_in_files(page: Path) -> list[tuple[str, Path]]:
+    """The names that a page says are `in` or `of` a file of Python."""
+    text = prose(page)
+    linked = re.findall(r"`([A-Za-z_]+)`\s+(?:of|in)\s+\[[^\]]*\]\(([^)\s]+\.py)\)", text)
+    stated = re.findall(rf"`([A-Za-z_]+)`\s+(?:of|in)\s+`((?:{FOLDERS})/[\w/]+\.py)`", text)
+    return [(name, page.parent / file) for name, file in linked] + [
+        (name, ROOT / file) for name, file in stated
+    ]
+
+
 def leads_somewhere(page: Path, link: str) -> bool:
     name, _, anchor = link.partition("#")
     target = (page.parent / name).resolve() if name else page
@@ -70,6 +80,12 @@ def test_paths_are_those_of_files(page: Path) -> None:
     if page.name == "CHANGELOG.md":
         return  # It names what was there at the time.
     assert [path for path in paths(prose(page)) if not exists(path)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_names_are_in_the_files_that_a_page_states(page: Path) -> None:
+    stated = names_in_files(page)
+    assert [(name, file) for name, file in stated if name not in file.read_text()] == []
 
 
 def test_a_wrong_link_and_a_wrong_path_are_recognised(tmp_path: Path) -> None:
