@@ -11,7 +11,6 @@ ROBUST = f"{ALIKE}, because a device could lie about them"
 ENROLLED = "the weights depend on the number of enrolled devices"
 LEARNED = "devices that do not take part are what the propensities are learned from"
 COUNTED = "an empty round is a round in which nobody took part"
-MODES = "modes in which updates may be stale refuse rules that learn from participation"
 OPTIMIZER = "the step is that of an optimizer"
 RECALL = "a round without updates makes a version too, from what devices have sent before"
 DEVICE_SHARE = "each device has its share of the model, also those that send nothing"
@@ -22,7 +21,6 @@ _LEARNING = {
     "splitting": BY_DEVICE,
     "absentees": LEARNED,
     "empty-round": COUNTED,
-    "staleness": MODES,
 }
 _RETAINING = {
     "splitting": ALIKE,
@@ -38,7 +36,7 @@ EXCEPTIONS = {
     "participation-ipw": _LEARNING,
     "fedipw": _LEARNING,
     "calibrated": _LEARNING,
-    "oracle-ipw": {"splitting": BY_DEVICE, "staleness": MODES},
+    "oracle-ipw": {"splitting": BY_DEVICE},
     "importance": {
         "splitting": BY_DEVICE,
         "agreement": "rare devices count for more than their share of the round",

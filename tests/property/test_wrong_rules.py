@@ -1,7 +1,7 @@
 """Rules with one mistake each, which a law of the kit must find."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from muster.common.errors import RunFailed
 from muster.common.tensors import Vector
-from muster.server.aggregators import Aggregator, Cohort, Conditions, Contribution, State, Weighing
+from muster.server.aggregators import Aggregator, Cohort, Contribution, Requirement, State, Weighing
 from muster.server.aggregators.contract import Change
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.robust import Coordinatewise
@@ -196,8 +196,8 @@ class MasksWithParameters(FedAvg):
 
     weighs: ClassVar[Literal["updates", "parameters"]] = "parameters"
 
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from ()
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset()
 
 
 class SquareRoot(FedAvg):

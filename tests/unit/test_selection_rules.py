@@ -18,7 +18,9 @@ from muster.server.aggregators import (
     Contribution,
     Need,
     State,
+    Withholder,
 )
+from muster.server.aggregators.combinations import Required, Withheld, excluded
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
@@ -358,9 +360,6 @@ def _plain(value: object) -> bool:
 @pytest.mark.parametrize(
     ("kind", "settings", "conditions", "complaint"),
     [
-        ("fedipw", {}, {"full": False}, "the population's means; take 'calibrated'"),
-        ("fedipw", {}, {"z": frozenset()}, "no group has any"),
-        ("calibrated", {}, {"z": frozenset()}, "no group has any"),
         ("fedipw", {}, {"selection": "weighted"}, "expected 'all' or 'uniform'"),
         ("fedipw", {"normalise": "horvitz-thompson"}, {"selection": "uniform"}, "needs every"),
         ("fedipw", {}, {"selection": "uniform", "lockstep": False}, "absent devices are never"),
@@ -372,8 +371,6 @@ def _plain(value: object) -> bool:
         ("calibrated", {"on": ["age", "wealth", "age"]}, {}, "on: 'age' is listed twice"),
         ("calibrated", {"on": ["age>0", "age > 0.0"]}, {}, "on: 'age > 0' is listed twice"),
         ("weighted", {}, {"projected": False}, "set training.projection_radius"),
-        ("weighted", {}, {"gradient": True}, "averages parameters"),
-        ("agnostic", {}, {"gradient": True}, "averages parameters"),
     ],
 )
 def test_what_a_rule_cannot_work_with_is_refused(
@@ -382,6 +379,24 @@ def test_what_a_rule_cannot_work_with_is_refused(
     reasons = list(rule_of(kind, **settings).refusals(CONDITIONS._replace(**conditions)))
     assert any(complaint in reason for reason in reasons), reasons
     assert not list(rule_of("fedavg").refusals(CONDITIONS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "withholder", "complaint"),
+    [
+        ("fedipw", Withholder.LIMITED_INFORMATION, "the population's means; take 'calibrated'"),
+        ("fedipw", Withholder.NO_COVARIATES, "no group has any"),
+        ("calibrated", Withholder.NO_COVARIATES, "no group has any"),
+        ("weighted", Withholder.GRADIENT, "averages parameters"),
+        ("agnostic", Withholder.GRADIENT, "averages parameters"),
+    ],
+)
+def test_what_is_withheld_from_a_rule_is_refused(
+    kind: str, withholder: Withholder, complaint: str
+) -> None:
+    required = [Required(requirement, kind) for requirement in rule_of(kind).requires()]
+    (said,) = excluded(required, [Withheld(withholder)])
+    assert complaint in said
 
 
 def test_p_that_are_probabilities_of_inclusion_are_refused() -> None:

@@ -22,7 +22,8 @@ import pytest
 
 from muster.common.exact_sum import moved
 from muster.common.tensors import Vector
-from muster.server.aggregators import AGGREGATORS, Aggregator, Conditions, State
+from muster.server.aggregators import AGGREGATORS, Aggregator, Conditions, State, Withholder
+from muster.server.aggregators.combinations import excludes
 from muster.testing.made_up import MadeUpCourse, MadeUpDevice, MadeUpUpdate
 from muster.testing.rule_run import RulePoint, RuleRun, renewed, restored
 from muster.testing.strategies import courses, for_all
@@ -41,6 +42,9 @@ _WORLD = Conditions(
     rational=True,
 )
 """Conditions that suit every rule."""
+
+_OF_STALENESS = Withholder.STALENESS_WEIGHT, Withholder.LATER_ROUNDS
+"""What a mode with a staleness weight takes away."""
 
 
 ADVICE: Mapping[str, str] = {
@@ -261,10 +265,9 @@ class RuleLaws:
         """With masks, coordinates move by what their devices trained; updates of the whole model
         give what they give without masks. A rule without masks refuses them."""
         rule = self.parsed()
-        if _refuses(rule, masked=True):
+        if _refuses(rule, [Withholder.MASK], masked=True):
             return
-        supports = rule.masks and rule.weighs == "updates" and rule.change == "sum"
-        assert supports, (
+        assert rule.adds_parts(), (
             f"the rule does not refuse masks, but has masks = {rule.masks}, weighs = "
             f"{rule.weighs!r} and change = {rule.change!r}; expected True, 'updates' and 'sum'"
         )
@@ -314,7 +317,7 @@ class RuleLaws:
     def test_a_stale_update_counts_by_the_discount_of_the_mode(self, course: MadeUpCourse) -> None:
         """The discount of an update multiplies its weight, or the rule refuses discounts."""
         rule = self.parsed()
-        if _refuses(rule, discounts=True, carries=True):
+        if _refuses(rule, _OF_STALENESS, discounts=True, carries=True):
             return
         [round] = course.rounds
         stale = [
@@ -382,8 +385,10 @@ def _shown(point: RulePoint) -> str:
     )
 
 
-def _refuses(rule: Aggregator, **conditions: Any) -> bool:
-    """Whether these conditions make a rule refuse a scenario that suits it otherwise."""
+def _refuses(rule: Aggregator, withheld: Sequence[Withholder], **conditions: Any) -> bool:
+    """Whether a scenario that suits the rule otherwise is refused under these conditions."""
+    if any(excludes(rule.requires(), withholder) for withholder in withheld):
+        return True
     return len(list(rule.refusals(_WORLD._replace(**conditions)))) > len(
         list(rule.refusals(_WORLD))
     )

@@ -8,7 +8,8 @@ import pytest
 from muster.common.errors import Diverged
 from muster.common.exact_sum import ExactSum
 from muster.common.masks import Mask
-from muster.server.aggregators import BUILT_IN, Aggregator, Conditions, Contribution
+from muster.server.aggregators import BUILT_IN, Aggregator, Contribution, Withholder
+from muster.server.aggregators.combinations import excludes
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedplt import FedPlt
@@ -84,20 +85,10 @@ def made(kind: str, rule: type[Aggregator]) -> Aggregator:
 
 def test_the_rules_that_work_with_masks_are_those_of_the_page() -> None:
     works = {"fedplt", "fedavg", "fedbuff", "fedipw", "participation-ipw", "importance"}
-    conditions = Conditions(
-        z=frozenset({"age"}),
-        x=frozenset(),
-        full=True,
-        selection="all",
-        lockstep=True,
-        gradient=False,
-        projected=True,
-        masked=True,
-    )
     refused = {
         kind
         for kind, rule in BUILT_IN.items()
-        if any("a group has a mask" in why for why in made(kind, rule).refusals(conditions))
+        if excludes(made(kind, rule).requires(), Withholder.MASK)
     }
     assert set(BUILT_IN) - refused == works
     for kind in works:

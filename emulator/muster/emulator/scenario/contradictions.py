@@ -6,13 +6,10 @@ from muster.client.availability.logistic import Logit
 from muster.client.life.covariates import column_names
 from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames
+from muster.emulator.scenario.combinations import combination_refusals
 from muster.emulator.scenario.fault_refusals import endless_faults, fault_refusals
-from muster.emulator.scenario.hosted_tasks import hosted_refusals
-from muster.emulator.scenario.partial_sums import partial_sum_refusals
-from muster.emulator.scenario.rational_clients import rational_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.emulator.scenario.slow_links import slow_link_refusals
-from muster.server.aggregators import Need
 from muster.server.rounds.modes.contract import ModeConditions
 from muster.server.settings.server import ServerSettings
 
@@ -44,8 +41,6 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"server.goal: {goal} updates, but the population has only {scenario.devices} devices"
         )
     found += _impossible_mode(scenario)
-    found += _impossible_privacy(scenario)
-    found += _impossible_to_keep(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if not scenario.clock.lockstep and scenario.server.deadline_s is None:
@@ -91,9 +86,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         found.append("verify: no group has a link to measure; set groups.link.profile")
     found += _impossible_expectations(scenario)
     found += fault_refusals(scenario)
-    found += rational_refusals(scenario)
-    found += hosted_refusals(scenario)
-    found += partial_sum_refusals(scenario)
+    found += combination_refusals(scenario)
     found += slow_link_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
@@ -102,11 +95,6 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         found.append(
             f"training.control_variates: the aggregator turns it on, and "
             f"{scenario.server.aggregator.kind!r} has no control variates; leave it out"
-        )
-    if scenario.server.aggregator.control and scenario.training.together > 1:
-        found.append(
-            f"training.together: devices with control variates train one after the other, and "
-            f"{scenario.server.aggregator.kind!r} has control variates; leave it out"
         )
     if len(found) == mistakes:  # otherwise the covariates that exist are not known
         found += _missing_covariates(scenario)
@@ -136,75 +124,6 @@ def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
         yield (
             f"server.goal: with server.mode {mode.kind!r}, server.mode.k is the number of updates "
             f"that make a version; leave out server.goal = {server.goal}"
-        )
-    if mode.carries and Need.PARTICIPATION in server.aggregator.needs():
-        yield (
-            f"server.aggregator: {server.aggregator.kind!r} estimates which of the called devices "
-            f"take part in the same round, but with server.mode {mode.kind!r} an update may count "
-            f"in a later one; take a rule such as fedavg, or the synchronous mode"
-        )
-
-
-def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
-    """Report what differential privacy cannot work with."""
-    server, training = scenario.server, scenario.training
-    privacy, rule = server.privacy, server.aggregator
-    if privacy is None:
-        return
-    if any(group.mask is not None for group in scenario.groups):
-        yield (
-            "server.privacy: how much one device can change the model is not bounded if devices "
-            "train different parts of it; leave out groups.mask, or server.privacy"
-        )
-    if server.clips and server.guard.max_norm is not None:
-        yield (
-            f"server.privacy: the server clips every update, but server.guard.max_norm = "
-            f"{server.guard.max_norm:g} refuses long ones, and how many it refuses depends on the "
-            f"data; leave out server.guard.max_norm"
-        )
-    told = {Need.STEPS: "local steps", Need.LOSS: "losses"}
-    needed = [told[need] for need in told if need in rule.needs()]
-    if server.clips and not rule.private:
-        rational = any(group.participation.rational for group in scenario.groups)
-        elsewhere = "" if needed or rule.control or rational else ", or set where = 'device'"
-        yield (
-            f"server.privacy: the server weighs all devices alike, but the aggregator "
-            f"{rule.kind!r} lives on weights of its own; take a rule that averages updates, for "
-            f"example fedavg, fedadam or fedbuff{elsewhere}"
-        )
-    if privacy.where == "device" and needed:
-        yield (
-            f"server.privacy: where = 'device' hides updates alone, but the aggregator "
-            f"{rule.kind!r} also needs {' and '.join(needed)} of devices; take a rule that needs "
-            f"only updates, for example fedavg"
-        )
-    if privacy.where == "device" and rule.control:
-        yield (
-            f"server.privacy: noise in updates would not hide the control variates that devices "
-            f"send with the aggregator {rule.kind!r}; take a rule that needs only updates, for "
-            f"example fedavg"
-        )
-    if privacy.where == "device" and (training.clip_update is not None or training.update_noise):
-        yield (
-            "training.clip_update: server.privacy with where = 'device' sets clip_update and "
-            "update_noise; leave both out of training"
-        )
-
-
-def _impossible_to_keep(scenario: ScenarioSettings) -> Iterator[str]:
-    """Report what `server.keep_updates` cannot work with."""
-    if not scenario.server.keep_updates:
-        return
-    if scenario.server.clips:
-        yield (
-            "server.keep_updates: the server would write down every update as it arrived, which is "
-            "what server.privacy hides; expected false, or server.privacy.where = 'device'"
-        )
-    masked = [group.name for group in scenario.groups if group.mask is not None]
-    if masked:
-        yield (
-            f"server.keep_updates: an audit aggregates whole updates, but devices of "
-            f"{', '.join(masked)} send parts of them; expected false with groups.mask"
         )
 
 
@@ -256,8 +175,6 @@ def _impossible(scenario: ScenarioSettings, group: Group) -> Iterator[str]:
         )
     elif group.shared_link.slots is None and group.shared_link.overflow != "queue":
         yield f"shared_link.overflow: {group.shared_link.overflow!r} needs slots; found none"
-    if group.mask is not None:
-        yield from _impossible_mask(scenario)
     timeless = group.device.examples_per_s is None and not group.link.shapes
     if scenario.clock.kind == "modelled" and timeless:
         yield (
@@ -283,23 +200,3 @@ def _impossible(scenario: ScenarioSettings, group: Group) -> Iterator[str]:
             for name in sorted(names - there[kind]):
                 known = ", ".join(sorted(there[kind])) or "none"
                 yield f"{path}.{kind}.{name}: there is no such covariate; there are: {known}"
-
-
-def _impossible_mask(scenario: ScenarioSettings) -> Iterator[str]:
-    """Report settings that would move parameters outside a mask."""
-    training = scenario.training
-    if training.trainer is not None:
-        yield (
-            f"mask: muster's own training keeps to masks, but training.trainer is "
-            f"{training.trainer.kind!r}; expected no trainer with masks"
-        )
-    if training.projection_radius is not None:
-        yield (
-            f"mask: training.projection_radius = {training.projection_radius:g} would scale the "
-            f"parameters outside the mask too; expected none with masks"
-        )
-    if training.together > 1:
-        yield (
-            f"mask: devices with masks train one after the other, but training.together is "
-            f"{training.together}; leave one of them out"
-        )

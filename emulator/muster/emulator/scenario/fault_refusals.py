@@ -11,7 +11,6 @@ from muster.emulator.faults.injection import InjectedFault
 from muster.emulator.faults.settings import ScheduledFault
 from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.settings import Group, ScenarioSettings
-from muster.server.aggregators import Need
 from muster.tasks.synthetic import Synthetic
 
 
@@ -26,13 +25,6 @@ def fault_refusals(scenario: ScenarioSettings) -> Iterator[str]:
             labels = False if isinstance(scenario.task, Synthetic) else None
             conditions = FaultConditions(scenario.clock.lockstep, able, labels)
             yield from (f"faults[{number}].do: {why}" for why in fault.do.refusals(conditions))
-    life = any(isinstance(fault.do, LifeFault) for fault in faults)
-    if life and Need.SHARES in scenario.server.aggregator.needs():
-        yield (
-            f"faults: the aggregator {scenario.server.aggregator.kind!r} weighs by shares of "
-            f"participation that are computed without faults; leave out faults of device life, or "
-            f"take another rule"
-        )
 
 
 def endless_faults(scenario: ScenarioSettings) -> Iterator[tuple[str, str]]:

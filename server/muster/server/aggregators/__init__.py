@@ -1,6 +1,7 @@
 """The aggregators: one file per rule, and the table of the built-in rules.
 
-`contract` defines the interface that a rule implements, and `facts` what it may know. `averaging`,
+`contract` defines the interface that a rule implements, `facts` what it may know, `requirements`
+what it can require, and `combinations` with what that cannot be combined. `averaging`,
 `inverse`, `estimation`, `robust` and `retaining` hold what several rules share. Of the other
 folders of the server only knowledge is imported.
 """
@@ -35,6 +36,7 @@ from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
 from muster.server.aggregators.q_fedavg import QFedAvg
 from muster.server.aggregators.rational_fedavg import RationalFedAvg
+from muster.server.aggregators.requirements import Requirement, Withholder
 from muster.server.aggregators.scaffold import Scaffold
 from muster.server.aggregators.trimmed_mean import TrimmedMean
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
@@ -85,6 +87,8 @@ __all__ = [
     "Conditions",
     "Contribution",
     "Need",
+    "Requirement",
     "State",
     "Weighing",
+    "Withholder",
 ]

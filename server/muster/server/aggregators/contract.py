@@ -37,6 +37,7 @@ from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.aggregators.facts import Cohort, Conditions, Contribution, Need
+from muster.server.aggregators.requirements import Requirement
 from muster.server.knowledge.population import Population
 
 State = Mapping[str, npt.NDArray[Any]]
@@ -51,6 +52,18 @@ Change = Literal["sum", "step", "combination", "memory", "recall", "strategy"]
 
 Retention = Literal["update", "model"]
 """What a rule retains of every client: see `Aggregator.retains`."""
+
+
+_REQUIREMENTS: Mapping[Need, tuple[Requirement, ...]] = {
+    Need.POPULATION: (Requirement.POPULATION, Requirement.COVARIATES),
+    Need.MOMENTS: (Requirement.COVARIATES,),
+    Need.PARTICIPATION: (Requirement.SAME_ROUND,),
+    Need.PROPENSITIES: (Requirement.TRUE_PROPENSITIES,),
+    Need.SHARES: (Requirement.TRUE_SHARES,),
+    Need.STEPS: (Requirement.LOCAL_STEPS,),
+    Need.LOSS: (Requirement.LOSSES,),
+}
+"""What a rule requires because of what it needs to know."""
 
 
 class Weighing(NamedTuple):
@@ -142,8 +155,15 @@ class Aggregator(Plugin):
     def folds_on_arrival(self) -> bool:
         """Return whether an update can be folded when it arrives: its weight is known then, and
         nothing needs it again."""
-        again = self.change not in ("sum", "step") or Need.DISTANCES in self.needs()
-        return self.weights == "on-arrival" and not again
+        return self.weights == "on-arrival" and not self.asks_again()
+
+    def asks_again(self) -> bool:
+        """Return whether the rule needs each update by itself, and not only their weighted sum."""
+        return self.change not in ("sum", "step") or Need.DISTANCES in self.needs()
+
+    def adds_parts(self) -> bool:
+        """Return whether the rule works with updates of parts of the model."""
+        return self.masks and self.weighs == "updates" and self.change == "sum"
 
     def weight(self, contribution: Contribution, state: State) -> float:
         """Return the weight of one update, finite and >= 0. A rule whose weights are known on
@@ -249,68 +269,30 @@ class Aggregator(Plugin):
         in `muster.common.features`."""
         return ()
 
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        """Yield the reasons why the rule cannot work under these conditions, one sentence each;
-        none if it can."""
-        needs = self.needs()
-        if self.weighs == "parameters" and conditions.gradient:
-            yield (
-                "it averages parameters, but with training.gradient devices return none; take a "
-                "rule that weighs updates, for example fedavg"
-            )
-        if conditions.discounts and not self.discounts:
-            yield (
-                f"the weights of {self.kind!r} do not depend on how stale an update is; set "
-                f"server.mode.staleness_weight = 'constant'"
-            )
-        adds_updates = self.weighs == "updates" and self.change == "sum"
-        if conditions.masked and not (self.masks and adds_updates):
-            yield (
-                f"{self.kind!r} needs updates of the whole model, but a group has a mask; take "
-                f"'fedplt', or another rule that works with masks (docs/masks.md), or leave out "
-                f"groups.mask"
-            )
-        if self.control:
-            yield from self._refusals_of_control(conditions)
-        if Need.POPULATION in needs and not conditions.full:
-            yield (
-                "it needs covariates Z of devices that are not enrolled, but with "
-                "server.information = 'limited' the server knows only the population's means; take "
-                "'calibrated', which works with means, or set server.information = 'full'"
-            )
-        if needs & {Need.POPULATION, Need.MOMENTS} and not conditions.z:
-            yield (
-                "it corrects for covariates Z, but no group has any; name some in "
-                "groups.covariates.z"
-            )
+    def requires(self) -> frozenset[Requirement]:
+        """Return what the rule requires of its scenario, as far as it follows from the declarations
+        above. `combinations` says with what a requirement excludes. A rule that requires more
+        adds to it."""
+        declared = {
+            Requirement.EACH_UPDATE: self.asks_again(),
+            Requirement.WHOLE_UPDATES: not self.adds_parts(),
+            Requirement.EQUAL_STALENESS: not self.discounts,
+            Requirement.TRAINED_PARAMETERS: self.weighs == "parameters",
+            Requirement.CONTROL_VARIATES: self.control,
+            Requirement.PLAIN_SGD: self.control,
+            Requirement.OWN_WEIGHTS: not self.private,
+            Requirement.STRATEGY: self.change == "strategy",
+        }
+        named = (requirement for requirement, holds in declared.items() if holds)
+        return frozenset(named).union(*(_REQUIREMENTS.get(need, ()) for need in self.needs()))
 
-    def _refusals_of_control(self, conditions: Conditions) -> Iterator[str]:
-        """Yield the reasons why devices cannot keep control variates."""
-        if self.change != "step":
+    def refusals(self, conditions: Conditions) -> Iterator[str]:
+        """Yield the reasons of its own why the rule cannot work under these conditions, one
+        sentence each; none if it can. What `requires` names is refused without it."""
+        if self.control and self.change != "step":
             yield (
                 f"{self.kind!r} has control variates, for which a rule needs change = 'step', but "
                 f"has change = {self.change!r}"
-            )
-        if conditions.carries:
-            yield (
-                f"with {self.kind!r} devices correct local steps by the control variate c of the "
-                f"version that they train from, so an update that counts in a later round would "
-                f"change c by a wrong amount; take server.mode = 'synchronous'"
-            )
-        for codec in sorted(conditions.codecs):
-            yield (
-                f"with {self.kind!r} c is the mean of the control variates that devices keep, "
-                f"which holds only if updates arrive as they were sent, but a group has "
-                f"link.compression = {codec!r}; leave that out"
-            )
-        work = conditions.local_work
-        found = list(work.other)
-        found += ["training.optimizer.momentum"] if work.momentum else []
-        found += ["training.proximal_mu"] if work.proximal_mu else []
-        for setting in found:
-            yield (
-                f"{self.kind!r} takes Δ/(K·η) for the mean gradient of K local steps, which holds "
-                f"only for plain SGD, but found {setting}; leave that out"
             )
 
     def objections(self, population: Population) -> Iterator[str]:

@@ -7,11 +7,12 @@ https://arxiv.org/abs/2007.07481
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from muster.common.bounds import Positive
 from muster.server.aggregators.contract import Aggregator, State
-from muster.server.aggregators.facts import Conditions, Contribution, Need
+from muster.server.aggregators.facts import Contribution, Need
+from muster.server.aggregators.requirements import Requirement
 
 
 class FedNova(Aggregator):
@@ -37,11 +38,5 @@ class FedNova(Aggregator):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.STEPS})
 
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        for setting in conditions.local_work.other:
-            yield (
-                f"fednova needs updates that are sums of gradients with known weights, which are "
-                f"known for sgd, sgd with momentum, and sgd with a proximal term, but found "
-                f"{setting}; leave that out, or take fedavg"
-            )
+    def requires(self) -> frozenset[Requirement]:
+        return super().requires() | {Requirement.KNOWN_STEPS}

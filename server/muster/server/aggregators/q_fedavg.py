@@ -6,14 +6,14 @@ https://arxiv.org/abs/1905.10497
 """
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from muster.common.bounds import Positive
 from muster.server.aggregators.contract import Aggregator, State, Weighing
-from muster.server.aggregators.facts import Cohort, Conditions, Contribution, Need
+from muster.server.aggregators.facts import Cohort, Contribution, Need
+from muster.server.aggregators.requirements import Requirement
 
 _LEAST_LOSS = 1e-10
 """Added to every loss, as in the authors' program (github.com/litian96/fair_flearn), because
@@ -55,13 +55,8 @@ class QFedAvg(Aggregator):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.LOSS, Need.NORM})
 
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        if conditions.gradient:
-            yield (
-                "q-fedavg needs updates of local training, but with training.gradient devices "
-                "return gradients; leave training.gradient out"
-            )
+    def requires(self) -> frozenset[Requirement]:
+        return super().requires() | {Requirement.LOCAL_TRAINING}
 
 
 def _loss(contribution: Contribution) -> float:

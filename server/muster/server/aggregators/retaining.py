@@ -7,7 +7,7 @@ models). https://arxiv.org/abs/2605.18020
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -17,7 +17,8 @@ from muster.common.exchange import Valuation
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.aggregators.contract import Aggregator, Change, Retention, State, Weighing
-from muster.server.aggregators.facts import Cohort, Conditions, Need
+from muster.server.aggregators.facts import Cohort, Need
+from muster.server.aggregators.requirements import Requirement
 from muster.server.knowledge.utilities import Utilities, stays
 
 
@@ -95,33 +96,9 @@ class Retaining(Aggregator):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.VALUATIONS})
 
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        if not conditions.rational:
-            yield (
-                f"{self.kind} needs the valuations of all devices, but some are not rational; set "
-                f"participation.kind = 'rational' in every group"
-            )
-        if conditions.selection != "all":
-            yield (
-                f"{self.kind} tells every device its weight in every version, but server.selection "
-                f"is {conditions.selection!r}; expected 'all'"
-            )
-        if conditions.carries:
-            yield (
-                f"{self.kind} weighs all devices of a round, but updates may count in a later one; "
-                f"take server.mode = 'synchronous'"
-            )
-        if conditions.least > 1:
-            yield (
-                f"{self.kind} makes a version in every round, also without updates, but "
-                f"server.minimum = {conditions.least} makes small rounds empty; expected 1"
-            )
-        for codec in sorted(conditions.codecs):
-            yield (
-                f"with {self.kind} devices compute their part in the model from the update that "
-                f"they sent, but a group has link.compression = {codec!r}; leave that out"
-            )
+    def requires(self) -> frozenset[Requirement]:
+        of_weights = {Requirement.EVERY_WEIGHT, Requirement.OWN_PART}
+        return super().requires() | of_weights | {Requirement.RATIONAL_DEVICES}
 
 
 class UtilityConstrained(Retaining):

@@ -1,0 +1,176 @@
+"""What the features of a scenario require of each other, and what they take away.
+
+`muster.server.aggregators.combinations` has the table of what this excludes.
+"""
+
+from collections.abc import Iterator
+
+from muster.client.faults import LifeFault
+from muster.client.faults.label_flip import LabelFlip
+from muster.client.life.participation import UtilitySettings
+from muster.client.training.settings import Training
+from muster.emulator.scenario.settings import Group, ScenarioSettings
+from muster.server.aggregators.combinations import Required, Withheld, excluded, excludes
+from muster.server.aggregators.requirements import Requirement, Withholder
+
+_REPORTED = "threshold", "inflation", "points", "largest_weight", "dense_points"
+"""Settings of the utility that a device reports."""
+
+_KEPT = {"clip_update", "update_noise", "control_variates"}
+"""Settings of training that act on the update and not on how it is made, or that the rule sets."""
+
+
+def combination_refusals(scenario: ScenarioSettings) -> Iterator[str]:
+    """Yield what the features of a scenario exclude, one sentence each; nothing if they fit."""
+    required = list(required_by(scenario))
+    return excluded(required, [*withheld_by(scenario), *_withheld_by_privacy(scenario, required)])
+
+
+def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
+    """Yield what the features of a scenario require."""
+    server, rule = scenario.server, scenario.server.aggregator
+    for requirement in sorted(rule.requires()):
+        yield Required(requirement, rule.kind)
+    if server.privacy is not None:
+        clipping = Requirement.CLIPPING if server.clips else Requirement.CLIPPING_BY_DEVICES
+        yield Required(Requirement.BOUNDED_CHANGE, "server.privacy")
+        yield Required(clipping, "server.privacy")
+    if server.keep_updates:
+        yield Required(Requirement.KEPT_UPDATES, "server.keep_updates")
+    if scenario.task.hosted:
+        yield Required(Requirement.APP, "task")
+    for number, group in enumerate(scenario.groups):
+        yield from _required_by_group(group, f"groups[{number}]")
+
+
+def _required_by_group(group: Group, place: str) -> Iterator[Required]:
+    if group.mask is not None:
+        yield Required(Requirement.MASK, "mask", place)
+    if group.partial_sums:
+        yield Required(Requirement.PARTIAL_SUMS, "partial_sums", place)
+    if not group.participation.rational:
+        return
+    yield Required(Requirement.OWN_MODEL, "participation", place)
+    yield Required(Requirement.JUDGED_MODELS, "participation", place)
+    utility, usual = group.participation.utility or UtilitySettings(), UtilitySettings()
+    if utility.test == "fitted":
+        yield Required(Requirement.FITTED_UTILITY, "test", place)
+    for key in _REPORTED:
+        if getattr(utility, key) != getattr(usual, key):
+            yield Required(Requirement.REPORTED_UTILITY, key, place)
+
+
+def withheld_by(scenario: ScenarioSettings) -> Iterator[Withheld]:
+    """Yield what the features of a scenario take away, without its privacy."""
+    yield from _withheld_by_rounds(scenario)
+    yield from _withheld_by_training(scenario)
+    yield from _withheld_by_task(scenario)
+    yield from _withheld_by_faults(scenario)
+    for number, group in enumerate(scenario.groups):
+        yield from _withheld_by_group(scenario, group, f"groups[{number}]")
+
+
+def _withheld_by_privacy(
+    scenario: ScenarioSettings, required: list[Required]
+) -> Iterator[Withheld]:
+    """Yield what privacy takes away. On the server, its sentence recommends privacy on devices if
+    nothing forbids that."""
+    privacy = scenario.server.privacy
+    if privacy is None:
+        return
+    if privacy.where == "device":
+        yield Withheld(Withholder.DEVICE_PRIVACY)
+        return
+    forbidden = excludes((need.requirement for need in required), Withholder.DEVICE_PRIVACY)
+    yield Withheld(Withholder.SERVER_PRIVACY, "" if forbidden else ", or set where = 'device'")
+
+
+def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
+    server = scenario.server
+    least, _ = server.round_sizes(scenario.devices)
+    if server.mode.carries:
+        yield Withheld(Withholder.LATER_ROUNDS, server.mode.kind)
+    if server.mode.discounts():
+        yield Withheld(Withholder.STALENESS_WEIGHT)
+    if server.selection.kind != "all":
+        yield Withheld(Withholder.SELECTION, server.selection.kind)
+    if least > 1:
+        yield Withheld(Withholder.MINIMUM, str(least))
+    if server.guard.max_norm is not None:
+        yield Withheld(Withholder.NORM_LIMIT, f"{server.guard.max_norm:g}")
+    if server.information == "limited":
+        yield Withheld(Withholder.LIMITED_INFORMATION)
+    if not server.aggregator.announces:
+        yield Withheld(Withholder.UNTOLD_WEIGHTS)
+    for name in ("evaluate_groups", "evaluate_devices"):
+        if getattr(server, name):
+            yield Withheld(Withholder.MEASUREMENTS, name)
+
+
+def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
+    training, work = scenario.training, scenario.local_work
+    if training.gradient:
+        yield Withheld(Withholder.GRADIENT)
+    if training.trainer is not None:
+        yield Withheld(Withholder.TRAINER, training.trainer.kind)
+    if training.projection_radius is not None:
+        yield Withheld(Withholder.PROJECTION, f"{training.projection_radius:g}")
+    if training.together > 1:
+        yield Withheld(Withholder.TOGETHER, str(training.together))
+    if training.clip_update is not None:
+        yield Withheld(Withholder.CLIPPED_UPDATES)
+    if training.update_noise:
+        yield Withheld(Withholder.NOISY_UPDATES)
+    for setting in work.other:
+        yield Withheld(Withholder.OTHER_STEPS, setting)
+    if work.momentum:
+        yield Withheld(Withholder.WEIGHTED_STEPS, "training.optimizer.momentum")
+    if work.proximal_mu:
+        yield Withheld(Withholder.WEIGHTED_STEPS, "training.proximal_mu")
+    usual = Training()
+    for name in Training.model_fields:
+        if name not in _KEPT and getattr(training, name) != getattr(usual, name):
+            yield Withheld(Withholder.TRAINING_SETTINGS, name)
+
+
+def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
+    task = scenario.task
+    yield Withheld(Withholder.APP if task.hosted else Withholder.NO_APP)
+    if not task.has_accuracy:
+        yield Withheld(Withholder.NO_ACCURACY, task.kind)
+    elif task.validation_ratio == 0:
+        yield Withheld(Withholder.NO_VALIDATION)
+    if not any(group.covariates.z for group in scenario.groups):
+        yield Withheld(Withholder.NO_COVARIATES)
+
+
+def _withheld_by_faults(scenario: ScenarioSettings) -> Iterator[Withheld]:
+    for number, fault in enumerate(scenario.faults):
+        if isinstance(fault.do, LifeFault):
+            yield Withheld(Withholder.LIFE_FAULTS)
+        if isinstance(fault.do, LabelFlip):
+            yield Withheld(Withholder.LABEL_FAULTS, f"faults[{number}]")
+
+
+def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> Iterator[Withheld]:
+    lockstep, line = scenario.clock.lockstep, group.shared_link.line()
+    if group.mask is not None:
+        yield Withheld(Withholder.MASK, group.name, place)
+    if group.partial_sums:
+        yield Withheld(Withholder.PARTIAL_SUMS, "", place)
+        if not lockstep:
+            yield Withheld(Withholder.LATE_SUMS, "", place)
+    if group.devices_per_process == 1:
+        yield Withheld(Withholder.ONE_DEVICE, "", place)
+    if group.link.compression.kind != "none":
+        yield Withheld(Withholder.CODEC, group.link.compression.kind, place)
+    rational = group.participation.rational
+    yield Withheld(Withholder.RATIONAL if rational else Withholder.COMPLIANT, "", place)
+    if line.slots is not None:
+        yield Withheld(Withholder.SLOTS, "", place)
+    elif line.delays and lockstep:
+        yield Withheld(Withholder.SHARED_RATE, "", place)
+    if group.device.torch_device != "cpu":
+        yield Withheld(Withholder.GPU, group.device.torch_device, place)
+    if group.training.local_steps is not None or group.training.local_epochs is not None:
+        yield Withheld(Withholder.GROUP_LENGTHS, "", place)

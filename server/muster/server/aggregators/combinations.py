@@ -1,0 +1,218 @@
+"""Which combinations exist: the table of everything that a requirement and a withholder exclude.
+
+A combination that is not in the table, and that no rule or mode refuses by itself, runs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from muster.server.aggregators.requirements import Requirement as R
+from muster.server.aggregators.requirements import Withholder as W
+
+
+class Required(NamedTuple):
+    """A requirement of a feature.
+
+    Attributes:
+        by: the feature's name: that of the rule, or the key of a setting.
+        place: the key of the group that has the feature; empty if it concerns the whole scenario.
+    """
+
+    requirement: R
+    by: str
+    place: str = ""
+
+
+class Withheld(NamedTuple):
+    """What a feature of a scenario takes away.
+
+    Attributes:
+        found: what the scenario says, as it stands in the sentence.
+        place: as in `Required`.
+    """
+
+    withholder: W
+    found: str = ""
+    place: str = ""
+
+
+def excluded(required: Iterable[Required], withheld: Iterable[Withheld]) -> Iterator[str]:
+    """Yield a sentence for everything that is required and withheld, each once. What one group
+    requires, another group cannot withhold."""
+    taken, said = list(withheld), set[str]()
+    for need in required:
+        for other in taken:
+            elsewhere = need.place and other.place and need.place != other.place
+            template = REFUSED.get((need.requirement, other.withholder))
+            if template is None or elsewhere:
+                continue
+            place = need.place or other.place
+            sentence = template.format(by=need.by, found=other.found, place=place)
+            if sentence not in said:
+                said.add(sentence)
+                yield sentence
+
+
+def excludes(required: Iterable[R], withholder: W) -> bool:
+    """Return whether any of these requirements and the withholder exclude each other."""
+    return any((requirement, withholder) in REFUSED for requirement in required)
+
+
+REFUSED: Mapping[tuple[R, W], str] = {
+    (R.EACH_UPDATE, W.PARTIAL_SUMS): "server.aggregator: {by!r} needs the updates themselves, but "
+    "with groups.partial_sums the server gets weighted sums; take a rule that weighs updates, for "
+    "example fedavg, fednova, fedadam or scaffold",
+    (R.WHOLE_UPDATES, W.MASK): "server.aggregator: {by!r} needs updates of the whole model, but a "
+    "group has a mask; take 'fedplt', or another rule that works with masks (docs/masks.md), or "
+    "leave out groups.mask",
+    (R.SAME_ROUND, W.LATER_ROUNDS): "server.aggregator: {by!r} estimates which of the called "
+    "devices take part in the same round, but with server.mode {found!r} an update may count in a "
+    "later one; take a rule such as fedavg, or the synchronous mode",
+    (R.SAME_ROUND, W.LATE_SUMS): "server.aggregator: {by!r} learns from who took part, which is "
+    "decided before a sum may turn out to be missing; expected clock.kind = 'rounds' with "
+    "groups.partial_sums",
+    (R.EVERY_WEIGHT, W.SELECTION): "server.aggregator: {by} tells every device its weight in every "
+    "version, but server.selection is {found!r}; expected 'all'",
+    (R.EVERY_WEIGHT, W.LATER_ROUNDS): "server.aggregator: {by} weighs all devices of a round, but "
+    "updates may count in a later one; take server.mode = 'synchronous'",
+    (R.EVERY_WEIGHT, W.MINIMUM): "server.aggregator: {by} makes a version in every round, also "
+    "without updates, but server.minimum = {found} makes small rounds empty; expected 1",
+    (R.OWN_PART, W.CODEC): "server.aggregator: with {by} devices compute their part in the model "
+    "from the update that they sent, but a group has link.compression = {found!r}; leave that out",
+    (R.RATIONAL_DEVICES, W.COMPLIANT): "server.aggregator: {by} needs the valuations of all "
+    "devices, but some are not rational; set participation.kind = 'rational' in every group",
+    (R.EQUAL_STALENESS, W.STALENESS_WEIGHT): "server.aggregator: the weights of {by!r} do not "
+    "depend on how stale an update is; set server.mode.staleness_weight = 'constant'",
+    (R.TRAINED_PARAMETERS, W.GRADIENT): "server.aggregator: it averages parameters, but with "
+    "training.gradient devices return none; take a rule that weighs updates, for example fedavg",
+    (R.LOCAL_TRAINING, W.GRADIENT): "server.aggregator: {by} needs updates of local training, but "
+    "with training.gradient devices return gradients; leave training.gradient out",
+    (R.CONTROL_VARIATES, W.LATER_ROUNDS): "server.aggregator: with {by!r} devices correct local "
+    "steps by the control variate c of the version that they train from, so an update that counts "
+    "in a later round would change c by a wrong amount; take server.mode = 'synchronous'",
+    (R.CONTROL_VARIATES, W.CODEC): "server.aggregator: with {by!r} c is the mean of the control "
+    "variates that devices keep, which holds only if updates arrive as they were sent, but a group "
+    "has link.compression = {found!r}; leave that out",
+    (R.CONTROL_VARIATES, W.TOGETHER): "training.together: devices with control variates train one "
+    "after the other, and {by!r} has control variates; leave it out",
+    (R.CONTROL_VARIATES, W.RATIONAL): "server.aggregator: rational devices go on training from a "
+    "model of their own, for which {by!r} has no control variate; take a rule without control "
+    "variates, for example fedavg",
+    (R.CONTROL_VARIATES, W.DEVICE_PRIVACY): "server.privacy: noise in updates would not hide the "
+    "control variates that devices send with the aggregator {by!r}; take a rule that needs only "
+    "updates, for example fedavg",
+    (R.CONTROL_VARIATES, W.APP): "server.aggregator: {by!r} corrects local steps, which are the "
+    "app's own; take a rule without control variates, for example fedavg",
+    (R.PLAIN_SGD, W.WEIGHTED_STEPS): "server.aggregator: {by!r} takes Δ/(K·η) for the mean "
+    "gradient of K local steps, which holds only for plain SGD, but found {found}; leave that out",
+    (R.PLAIN_SGD, W.OTHER_STEPS): "server.aggregator: {by!r} takes Δ/(K·η) for the mean gradient "
+    "of K local steps, which holds only for plain SGD, but found {found}; leave that out",
+    (R.KNOWN_STEPS, W.OTHER_STEPS): "server.aggregator: {by} needs updates that are sums of "
+    "gradients with known weights, which are known for sgd, sgd with momentum, and sgd with a "
+    "proximal term, but found {found}; leave that out, or take fedavg",
+    (R.LOCAL_STEPS, W.DEVICE_PRIVACY): "server.privacy: where = 'device' hides updates alone, but "
+    "the aggregator {by!r} also needs local steps of devices; take a rule that needs only updates, "
+    "for example fedavg",
+    (R.LOCAL_STEPS, W.APP): "server.aggregator: {by!r} needs the local steps of devices, which an "
+    "app does not report; take a rule that needs only updates, for example fedavg",
+    (R.LOSSES, W.DEVICE_PRIVACY): "server.privacy: where = 'device' hides updates alone, but the "
+    "aggregator {by!r} also needs losses of devices; take a rule that needs only updates, for "
+    "example fedavg",
+    (R.LOSSES, W.APP): "server.aggregator: {by!r} needs the initial losses of devices, which an "
+    "app does not report; take a rule that needs only updates, for example fedavg",
+    (R.OWN_WEIGHTS, W.SERVER_PRIVACY): "server.privacy: the server weighs all devices alike, but "
+    "the aggregator {by!r} lives on weights of its own; take a rule that averages updates, for "
+    "example fedavg, fedadam or fedbuff{found}",
+    (R.TRUE_PROPENSITIES, W.RATIONAL): "server.aggregator: {by!r} needs the true propensities, "
+    "which nobody knows of rational devices; take a rule that needs none",
+    (R.TRUE_SHARES, W.RATIONAL): "server.aggregator: {by!r} needs the true shares, which nobody "
+    "knows of rational devices; take a rule that needs none",
+    (R.TRUE_SHARES, W.LIFE_FAULTS): "faults: the aggregator {by!r} weighs by shares of "
+    "participation that are computed without faults; leave out faults of device life, or take "
+    "another rule",
+    (R.POPULATION, W.LIMITED_INFORMATION): "server.aggregator: it needs covariates Z of devices "
+    "that are not enrolled, but with server.information = 'limited' the server knows only the "
+    "population's means; take 'calibrated', which works with means, or set server.information = "
+    "'full'",
+    (R.COVARIATES, W.NO_COVARIATES): "server.aggregator: it corrects for covariates Z, but no "
+    "group has any; name some in groups.covariates.z",
+    (R.STRATEGY, W.NO_APP): "server.aggregator: {by!r} runs the strategy of a Flower app, but the "
+    "task has none; set task.name = 'flower', or take a rule of muster",
+    (R.STRATEGY, W.SELECTION): "server.aggregator: with {by!r} the strategy of the app chooses the "
+    "devices of a round, but server.selection is {found!r}; leave it out",
+    (R.STRATEGY, W.LATER_ROUNDS): "server.aggregator: with {by!r} the strategy waits for the "
+    "replies of a round, so an update cannot count in a later one; take server.mode = "
+    "'synchronous'",
+    (R.STRATEGY, W.MINIMUM): "server.aggregator: with {by!r} the strategy decides how many replies "
+    "it needs, but server.minimum = {found}; leave it out",
+    (R.MASK, W.TRAINER): "{place}.mask: muster's own training keeps to masks, but training.trainer "
+    "is {found!r}; expected no trainer with masks",
+    (R.MASK, W.PROJECTION): "{place}.mask: training.projection_radius = {found} would scale the "
+    "parameters outside the mask too; expected none with masks",
+    (R.MASK, W.TOGETHER): "{place}.mask: devices with masks train one after the other, but "
+    "training.together is {found}; leave one of them out",
+    (R.PARTIAL_SUMS, W.ONE_DEVICE): "{place}.partial_sums: a process adds up the updates of its "
+    "devices, but has only one; expected more than 1 in devices_per_process, or partial_sums = "
+    "false",
+    (R.PARTIAL_SUMS, W.MASK): "{place}.partial_sums: a sum of whole updates is sent, but devices "
+    "with groups.mask train different parts of the model; leave one of them out",
+    (R.PARTIAL_SUMS, W.RATIONAL): "{place}.partial_sums: rational devices judge the model anew if "
+    "their process is restarted, and might then withhold an update that the server counts; leave "
+    "one of them out",
+    (R.PARTIAL_SUMS, W.LATER_ROUNDS): "server.mode: with {found!r} an update may count in a later "
+    "round, but a process holds the updates of one round for its sum; expected the synchronous "
+    "mode",
+    (R.BOUNDED_CHANGE, W.MASK): "server.privacy: how much one device can change the model is not "
+    "bounded if devices train different parts of it; leave out groups.mask, or server.privacy",
+    (R.CLIPPING, W.NORM_LIMIT): "server.privacy: the server clips every update, but "
+    "server.guard.max_norm = {found} refuses long ones, and how many it refuses depends on the "
+    "data; leave out server.guard.max_norm",
+    (R.CLIPPING_BY_DEVICES, W.CLIPPED_UPDATES): "training.clip_update: server.privacy with where = "
+    "'device' sets clip_update and update_noise; leave both out of training",
+    (R.CLIPPING_BY_DEVICES, W.NOISY_UPDATES): "training.clip_update: server.privacy with where = "
+    "'device' sets clip_update and update_noise; leave both out of training",
+    (R.KEPT_UPDATES, W.SERVER_PRIVACY): "server.keep_updates: the server would write down every "
+    "update as it arrived, which is what server.privacy hides; expected false, or "
+    "server.privacy.where = 'device'",
+    (R.KEPT_UPDATES, W.MASK): "server.keep_updates: an audit aggregates whole updates, but devices "
+    "of {found} send parts of them; expected false with groups.mask",
+    (R.KEPT_UPDATES, W.PARTIAL_SUMS): "server.keep_updates: with groups.partial_sums the server "
+    "gets sums in place of updates; expected false",
+    (R.OWN_MODEL, W.GRADIENT): "training.gradient: rational devices go on training from a model of "
+    "their own, but with gradient = true they train none; leave it out",
+    (R.OWN_MODEL, W.DEVICE_PRIVACY): "server.privacy: rational devices go on training from a model "
+    "of their own, which would be clipped with the update; leave server.privacy out",
+    (R.OWN_MODEL, W.CLIPPED_UPDATES): "training.clip_update: rational devices go on training from "
+    "a model of their own, which would be clipped with the update; leave training.clip_update out",
+    (R.JUDGED_MODELS, W.MASK): "{place}.mask: rational devices judge whole models, but a mask "
+    "gives them parts; leave mask out, or participation.kind = 'compliant'",
+    (R.JUDGED_MODELS, W.SLOTS): "{place}.shared_link.slots: a rational device would take a slot "
+    "before it declines; leave slots out, or participation.kind = 'compliant'",
+    (R.JUDGED_MODELS, W.SHARED_RATE): "{place}.shared_link: a rational device uses the link before "
+    "it declines, which the model of shared links, by which rounds in lockstep are judged, does "
+    "not count; set clock.kind = 'wall', leave shared_link out, or participation.kind = "
+    "'compliant'",
+    (R.JUDGED_MODELS, W.GPU): "{place}.device.torch_device: rational devices judge models on the "
+    "CPU; expected 'cpu', found {found!r}",
+    (R.JUDGED_MODELS, W.NO_ACCURACY): "task: rational devices compare accuracies, which {found!r} "
+    "has not; take a classification task, or participation.kind = 'compliant'",
+    (R.JUDGED_MODELS, W.NO_VALIDATION): "task.validation_ratio: rational devices judge models on "
+    "examples that they hold out, but hold out none; expected more than 0, for example 0.2",
+    (R.FITTED_UTILITY, W.UNTOLD_WEIGHTS): "{place}.participation.utility.test: 'fitted' compares "
+    "utilities at the weight that a device is told, but the aggregator tells none; expected "
+    "'measured', or server.aggregator = 'feduca'",
+    (R.REPORTED_UTILITY, W.UNTOLD_WEIGHTS): "{place}.participation.utility.{by}: a device reports "
+    "no utility, because the aggregator tells it no weight; leave {by} out, or take "
+    "server.aggregator = 'feduca'",
+    (R.APP, W.TRAINING_SETTINGS): "training.{found}: the app trains; leave it out, and set "
+    "task.run_config instead",
+    (R.APP, W.MEASUREMENTS): "server.{found}: the app evaluates, and muster has no examples to "
+    "measure on; leave it out",
+    (R.APP, W.LABEL_FAULTS): "{found}.do: label-flip changes examples, and the app reads its own",
+    (R.APP, W.MASK): "{place}.mask: an app trains the whole model; leave mask out",
+    (R.APP, W.RATIONAL): "{place}.participation: rational devices judge models on examples that "
+    "muster knows; leave kind = 'rational' out",
+    (R.APP, W.GROUP_LENGTHS): "{place}.training: the app decides how long it trains; leave it out",
+}
+"""The sentence with which a requirement and a withholder are refused together. `{by}` and `{found}`
+stand for what the scenario says, and `{place}` for the key of the group."""

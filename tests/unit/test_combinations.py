@@ -1,0 +1,77 @@
+"""The table of the combinations that are refused."""
+
+import string
+from typing import ClassVar
+
+import pytest
+
+from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Requirement, Withholder
+from muster.server.aggregators.combinations import (
+    REFUSED,
+    Required,
+    Withheld,
+    excluded,
+    excludes,
+)
+from muster.server.aggregators.contract import Change
+from muster.server.aggregators.fedavg import FedAvg
+
+
+def test_every_requirement_and_every_withholder_has_a_sentence() -> None:
+    assert {requirement for requirement, _ in REFUSED} == set(Requirement)
+    assert {withholder for _, withholder in REFUSED} == set(Withholder)
+
+
+@pytest.mark.parametrize("pair", REFUSED, ids=lambda pair: f"{pair[0].name}-{pair[1].name}")
+def test_every_sentence_begins_with_a_key_and_says_what_to_do(
+    pair: tuple[Requirement, Withholder],
+) -> None:
+    template = REFUSED[pair]
+    key, said = template.split(": ", 1)
+    assert " " not in key
+    if pair[0] != Requirement.OWN_WEIGHTS:  # its advice ends with what was found
+        assert not template.endswith((".", " "))
+    fields = {name for _, name, _, _ in string.Formatter().parse(said) if name is not None}
+    assert fields <= {"by", "found", "place"}
+
+
+def test_a_sentence_is_said_once_though_two_groups_have_masks() -> None:
+    required = [Required(Requirement.WHOLE_UPDATES, "median")]
+    withheld = [Withheld(Withholder.MASK, name, f"groups[{name}]") for name in "01"]
+    (said,) = excluded(required, withheld)
+    assert said.startswith("server.aggregator: 'median' needs updates of the whole model")
+
+
+def test_what_one_group_requires_another_cannot_withhold() -> None:
+    required = [Required(Requirement.PARTIAL_SUMS, "partial_sums", "groups[0]")]
+    withheld = [Withheld(Withholder.MASK, "dev", f"groups[{number}]") for number in (0, 1)]
+    assert [said.split(": ")[0] for said in excluded(required, withheld)] == [
+        "groups[0].partial_sums"
+    ]
+    assert not list(excluded(required, withheld[1:]))
+
+
+class Remembering(FedAvg):
+    """A rule of a user, which says only how it changes the model."""
+
+    change: ClassVar[Change] = "memory"
+
+
+def test_what_a_rule_declares_says_what_it_requires() -> None:
+    rule = Remembering(kind="own")
+    assert rule.requires() == {Requirement.EACH_UPDATE, Requirement.WHOLE_UPDATES}
+    assert excludes(rule.requires(), Withholder.PARTIAL_SUMS)
+    assert not excludes(rule.requires(), Withholder.CODEC)
+    assert not FedAvg(kind="fedavg").requires()
+
+
+def test_no_built_in_rule_requires_what_is_not_its_own_to_require() -> None:
+    """Requirements of settings, for example of masks, belong to the scenario."""
+    of_rules = set[Requirement]()
+    for kind in BUILT_IN:
+        rule = AGGREGATORS.parse(kind)
+        assert isinstance(rule, Aggregator)
+        of_rules |= rule.requires()
+    assert max(list(Requirement).index(requirement) for requirement in of_rules) < list(
+        Requirement
+    ).index(Requirement.MASK)
