@@ -1,6 +1,6 @@
 """Exact weighted sums by integers, to check those that the server computes in floating point.
 
-docs/architecture.md ("Exactness") defines the sum: the product of each entry and its weight is
+docs/decisions/exact-sums.md defines the sum: the product of each entry and its weight is
 rounded to float64, then to a multiple of 2^-84, and the rest is dropped. These multiples are whole
 numbers, which are added here as three integers of 64 bits for each entry. The server adds the same
 numbers with error-free transformations instead.

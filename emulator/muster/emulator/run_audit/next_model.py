@@ -1,7 +1,7 @@
 """The next version of a model by the formulas of docs/aggregators.md, from the updates themselves.
 
 Sums are computed by integers (`exact_total`). All other arithmetic is in float64, in the order in
-which docs/architecture.md ("A round, step by step") writes it, and is rounded once to float32.
+which docs/rounds.md writes it, and is rounded once to float32.
 """
 
 import math

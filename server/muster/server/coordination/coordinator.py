@@ -250,7 +250,7 @@ class Coordinator:
         return "completed", f"{of}{self.committed.round} rounds"
 
     async def _run_round(self, number: int) -> None:
-        """Select, call, collect, close, commit; the steps of docs/architecture.md."""
+        """Select, call, collect, close, commit; the steps of docs/rounds.md."""
         opened_at, began = self._clock.now(), self._clock.monotonic()
         await self._presence.wait_for_any_device(began)
         round = self._next_round(number)
