@@ -46,6 +46,34 @@ def paths(text: str) -> list[str]:
     return re.findall(rf"`((?:{FOLDERS})/[\w./<>*-]*\.\w+|(?:{FOLDERS})/[\w/-]+/)`", text)
 
 
+OF_CODE = [
+    page
+    for page in PAGES
+    if page.name in {"architecture.md", "rounds.md", "CONTRIBUTING.md", "HOWTO.md"}
+    or page.parent.name == "decisions"
+]
+"""The pages that name files of the code by the end of their path, as `calls/worker`."""
+
+
+def endings() -> set[str]:
+    """The ends of the paths of all files of Python and of their folders, also without `muster`."""
+    found = set[str]()
+    for file in tracked("*.py"):
+        parts = [part for part in file.relative_to(ROOT).parts if part != "muster"]
+        for last in range(1, len(parts) + 1):
+            found |= {"/".join(parts[first:last]) for first in range(last)}
+    return found
+
+
+def short_paths(text: str) -> set[str]:
+    """What a page names by the end of its path, or as a module, as paths."""
+    short = re.findall(r"`([a-z_]\w*(?:/\w+)+(?:\.py)?)`", text)
+    modules = re.findall(r"`muster\.([a-z_]\w*(?:\.[a-z_]\w*)*)`", text)
+    return {re.sub(r"/muster\b", "", path) for path in short} | {
+        module.replace(".", "/") for module in modules
+    }
+
+
 def names_in_files(page: Path) -> list[tuple[str, Path]]:
     """The names that a page says are `in` or `of` a file of Python."""
     text = prose(page)
@@ -82,6 +110,13 @@ def test_paths_are_those_of_files(page: Path) -> None:
     assert [path for path in paths(prose(page)) if not exists(path)] == []
 
 
+@pytest.mark.parametrize("page", OF_CODE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_ends_of_paths_are_those_of_code(page: Path) -> None:
+    known = endings()
+    named = {path for path in short_paths(prose(page)) if "_pb2" not in path}
+    assert {path for path in named if not known & {path, f"{path}.py"}} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_names_are_in_the_files_that_a_page_states(page: Path) -> None:
     stated = names_in_files(page)
@@ -94,4 +129,5 @@ def test_a_wrong_link_and_a_wrong_path_are_recognised(tmp_path: Path) -> None:
     assert [link for link in links(prose(page)) if not leads_somewhere(page, link)] == [
         "#two", "other.md"
     ]  # fmt: skip
+    assert short_paths("`calls/no_worker` `muster.no.module`") & endings() == set()
     assert [exists(path) for path in paths(prose(page))] == [False]
