@@ -19,6 +19,7 @@ def tracked(*patterns: str) -> list[Path]:
 PAGES = [page for page in tracked("*.md") if "fuzz/corpus" not in str(page)]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 FOLDERS = "benchmarks|client|common|deploy|docs|emulator|examples|proto|server|tests"
+EMULATOR = "emulator/muster/emulator"
 MADE = ("benchmarks/out", "deploy/components")
 """Folders that commands make: they are not in the repository."""
 
@@ -115,6 +116,17 @@ def test_ends_of_paths_are_those_of_code(page: Path) -> None:
     known = endings()
     named = {path for path in short_paths(prose(page)) if "_pb2" not in path}
     assert {path for path in named if not known & {path, f"{path}.py"}} == set()
+
+
+@pytest.mark.parametrize("root", ["server/muster/server", "client/muster/client", EMULATOR])
+def test_the_architecture_has_a_short_row_for_every_folder(root: str) -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = page.partition(f": `{root}`\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE)
+    named = {name for first, _ in rows for name in re.findall(r"`([^`]+)`", first)}
+    folders = {file.parent.name for file in (ROOT / root).glob("*/__init__.py")}
+    assert folders - named == set()
+    assert [text for _, text in rows if len(text.split()) > 15] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
