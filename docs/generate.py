@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
+from generation.combinations import of_features, of_rules
 from generation.commands import commands
 from generation.devices import links, networks, profiles
 from generation.environment import variables
@@ -25,6 +26,7 @@ from muster.v1 import fleet_pb2 as pb
 DOCS = Path(__file__).resolve().parent
 
 PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
+    "aggregators.md": {"rules": of_rules, "features": of_features},
     "commands.md": {"commands": commands, "environment": variables},
     "protocol.md": {
         "fleet": calls("fleet.proto"),

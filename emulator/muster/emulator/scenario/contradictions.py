@@ -40,7 +40,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         found.append(
             f"server.goal: {goal} updates, but the population has only {scenario.devices} devices"
         )
-    found += _impossible_mode(scenario)
+    found += mode_refusals(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if not scenario.clock.lockstep and scenario.server.deadline_s is None:
@@ -103,8 +103,8 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     return found
 
 
-def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
-    """Report what the mode cannot work with."""
+def mode_refusals(scenario: ScenarioSettings) -> Iterator[str]:
+    """Yield what the mode cannot work with, one sentence each."""
     server, mode = scenario.server, scenario.server.mode
     lines = [group.shared_link.line() for group in scenario.groups]
     conditions = ModeConditions(

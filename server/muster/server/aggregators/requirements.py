@@ -220,5 +220,5 @@ class Withholder(StrEnum):
     GROUP_LENGTHS = "groups.training"
     """The scenario says how long the devices of a group train."""
 
-    MEASUREMENTS = "server.evaluate_groups, evaluate_devices"
+    MEASUREMENTS = "evaluation on groups or devices"
     """muster evaluates models on the examples of groups or devices."""

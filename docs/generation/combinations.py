@@ -1,0 +1,111 @@
+"""Which rules, and which other features, exclude each other."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from generation.markdown import table
+from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
+from muster.server.aggregators.combinations import excludes
+from muster.server.aggregators.requirements import Requirement as R
+from muster.server.aggregators.requirements import Withholder as W
+
+_COLUMNS = (
+    W.MASK,
+    W.PARTIAL_SUMS,
+    W.LATER_ROUNDS,
+    W.STALENESS_WEIGHT,
+    W.CODEC,
+    W.RATIONAL,
+    W.APP,
+    W.SERVER_PRIVACY,
+    W.DEVICE_PRIVACY,
+)
+"""What the table of the rules shows of each; `_others` lists the rest."""
+
+
+class _Feature(NamedTuple):
+    """What a feature requires, and what it takes away."""
+
+    requires: tuple[R, ...]
+    withholds: tuple[W, ...]
+
+
+_FEATURES: Mapping[str, _Feature] = {
+    "`groups.mask`": _Feature((R.MASK,), (W.MASK,)),
+    "`groups.partial_sums`": _Feature((R.PARTIAL_SUMS,), (W.PARTIAL_SUMS, W.LATE_SUMS)),
+    "`server.privacy` on the server": _Feature((R.BOUNDED_CHANGE, R.CLIPPING), (W.SERVER_PRIVACY,)),
+    "`server.privacy` on devices": _Feature(
+        (R.BOUNDED_CHANGE, R.CLIPPING_BY_DEVICES), (W.DEVICE_PRIVACY,)
+    ),
+    "rational devices": _Feature((R.OWN_MODEL, R.JUDGED_MODELS), (W.RATIONAL,)),
+    "settings of `participation.utility`": _Feature((R.FITTED_UTILITY, R.REPORTED_UTILITY), ()),
+    "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
+    "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),
+}
+
+
+def of_rules() -> list[str]:
+    """What the built-in rules work with; rules that agree share a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for kind in BUILT_IN:
+        requires = _rule(kind).requires()
+        cells = ["yes" if _works(requires, column) else "no" for column in _COLUMNS]
+        if not _works(requires, W.LATER_ROUNDS):  # then no update is stale
+            cells[_COLUMNS.index(W.STALENESS_WEIGHT)] = ""
+        rows.setdefault((*cells, _others(requires)), []).append(f"`{kind}`")
+    head = ("aggregator", *map(_shown, _COLUMNS), "also not with")
+    return table(head, ((", ".join(rules), *cells) for cells, rules in rows.items()))
+
+
+def of_features() -> list[str]:
+    """What features exclude each other, besides rules."""
+    rows = ((name, ", ".join(dict.fromkeys(_excluded_by(name)))) for name in _FEATURES)
+    return table(("feature", "not with"), rows)
+
+
+def _rule(kind: str) -> Aggregator:
+    rule = AGGREGATORS.parse(kind)
+    assert isinstance(rule, Aggregator)
+    return rule
+
+
+def _works(requires: frozenset[R], column: W) -> bool:
+    """Whether a rule works with a feature, and so does what the rule cannot do without."""
+    with_it = [found for found in _FEATURES.values() if column in found.withholds]
+    for implied in _implied_by(requires):
+        if excludes(implied.requires, column):
+            return False
+        if any(excludes(found.requires, w) for found in with_it for w in implied.withholds):
+            return False
+    return not excludes(requires, column)
+
+
+def _implied_by(requires: frozenset[R]) -> Iterator[_Feature]:
+    """Yield the features that a rule cannot do without."""
+    if excludes(requires, W.COMPLIANT):
+        yield _FEATURES["rational devices"]
+    if excludes(requires, W.NO_APP):
+        yield _FEATURES["hosted tasks (Flower apps)"]
+
+
+def _others(requires: frozenset[R]) -> str:
+    found = [w for w in W if w not in _COLUMNS and excludes(requires, w)]
+    return ", ".join(map(_shown, found))
+
+
+def _excluded_by(name: str) -> Iterator[str]:
+    """Yield what a feature excludes, and the features that exclude it."""
+    feature = _FEATURES[name]
+    yield from (_shown(w) for w in W if excludes(feature.requires, w))
+    for other, found in _FEATURES.items():
+        if any(excludes(found.requires, withholder) for withholder in feature.withholds):
+            yield other
+
+
+def _shown(withholder: W) -> str:
+    """The name of a withholder, with a key as code."""
+    name = str(withholder)
+    if " = " in name:
+        return f"`{name}`"
+    key, *rest = name.split(" ", 1)
+    return " ".join([f"`{key}`", *rest]) if "." in key or "_" in key else name
