@@ -39,6 +39,8 @@ _FEATURES: Mapping[str, _Feature] = {
     ),
     "rational devices": _Feature((R.OWN_MODEL, R.JUDGED_MODELS), (W.RATIONAL,)),
     "settings of `participation.utility`": _Feature((R.FITTED_UTILITY, R.REPORTED_UTILITY), ()),
+    "`shared_link.slots` in lockstep": _Feature((R.SLOTS,), (W.SLOTS,)),
+    "`server.goal`": _Feature((R.GOAL,), ()),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
     "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),
 }

@@ -8,6 +8,7 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.combinations import combination_refusals
 from muster.emulator.scenario.contradictions import mode_refusals
+from muster.emulator.scenario.fault_refusals import fault_refusals
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import ScenarioSettings
 from muster.server.aggregators import BUILT_IN
@@ -17,6 +18,10 @@ _BUFFERED = {"kind": "buffered", "k": 2, "concurrency": 4}
 _TOP_K = {"kind": "top-k", "ratio": 0.1}
 
 _PRIVACY = {"clip": 0.5, "noise": 0.1}
+
+_DIGITS = {"name": "digits", "model": "softmax", "validation_ratio": 0.25}
+
+_FAULT = {"name": "fault", "when": {"round": 1}}
 
 AXES: Mapping[str, Mapping[str, Any]] = {
     "rule": {kind: kind for kind in BUILT_IN},
@@ -51,6 +56,37 @@ MORE: Mapping[str, Mapping[str, Any]] = {
     "together": {"one": 1, "two": 2},
     "selection": {"all": "all", "uniform": {"kind": "uniform", "k": 3}},
     "clock": {"rounds": "rounds", "modelled": "modelled"},
+    "task": {"digits": _DIGITS, "linear": {"name": "linear", "dimension": 3}},
+    "link": {
+        "none": {},
+        "rates": {"link": {"up": "1 Mbit/s", "down": "1 Mbit/s"}},
+        "shared": {"shared_link": {"up": "1 Mbit/s"}},
+        "slots": {"shared_link": {"slots": 2, "overflow": "collide"}},
+    },
+    "availability": {"always": "always", "half": {"kind": "bernoulli", "probability": 0.5}},
+    "training": {
+        "plain": {},
+        "clipped": {"clip_update": 1.0},
+        "noisy": {"clip_update": 1.0, "update_noise": 0.1},
+        "projected": {"projection_radius": 10.0},
+        "control": {"control_variates": True},
+    },
+    "server": {
+        "plain": {},
+        "limited": {"information": "limited"},
+        "minimum": {"minimum": 2},
+        "deadline": {"deadline_s": 30.0},
+        "goal": {"goal": 2},
+        "guarded": {"guard": {"max_norm": 0.5}},
+        "groups": {"evaluate_groups": True},
+        "devices": {"evaluate_devices": True},
+    },
+    "faults": {
+        "none": [],
+        "slow": [_FAULT | {"do": {"kind": "slow", "factor": 2.0}}],
+        "corrupt": [_FAULT | {"do": "corrupt"}],
+        "label-flip": [_FAULT | {"do": "label-flip"}],
+    },
 }
 """Also the axes of which the walk tries only a drawn part."""
 
@@ -62,9 +98,10 @@ class Combined(NamedTuple):
     """A combination, and what is said of it before anything starts.
 
     Attributes:
-        refusals: the sentences of the table, of the rule, of the mode, or of a single section.
-        others: what the scenario is refused for and these sentences do not say, and what they say
-            and it is not refused for; nothing should be.
+        refusals: the sentences of the table, of the rule, of the mode, of faults, or of a single
+            section.
+        others: what the scenario is refused for and these sentences do not say, and what the table
+            says and it is not refused for; nothing should be.
         scenario: None if it is refused.
     """
 
@@ -87,16 +124,19 @@ def combined(choice: Choice) -> Combined:
     except ConfigError as error:  # a table that contradicts itself
         return Combined([str(error)], [], None)
     rule = settings.server.aggregator
+    of_table = list(combination_refusals(settings))
     refusals = [
-        *combination_refusals(settings),
+        *of_table,
         *(f"server.aggregator: {why}" for why in rule.refusals(settings.conditions)),
         *mode_refusals(settings),
+        *fault_refusals(settings),
     ]
     try:
         return Combined(refusals, [], validate(Scenario, table, "combined"))
     except ConfigError as error:
         said = {line.strip() for line in str(error).splitlines()[1:]}
-    return Combined(refusals, sorted(said.symmetric_difference(refusals)), None)
+    unknown, unsaid = said.difference(refusals), set(of_table).difference(said)
+    return Combined(refusals, sorted(unknown | unsaid), None)
 
 
 def _table(choice: Choice) -> dict[str, Any]:
@@ -110,6 +150,7 @@ def _table(choice: Choice) -> dict[str, Any]:
         "selection": chosen["selection"] if "buffered" not in str(chosen["mode"]) else "all",
         "keep_updates": chosen["keep"],
         "evaluate_every": 2,
+        **chosen["server"],
     }
     if chosen["privacy"] is not None:
         server["privacy"] = chosen["privacy"]
@@ -120,6 +161,7 @@ def _table(choice: Choice) -> dict[str, Any]:
         "optimizer": chosen["optimizer"],
         "proximal_mu": chosen["proximal"],
         "together": chosen["together"],
+        **chosen["training"],
     }
     if chosen["rule"] == "weighted":
         training["projection_radius"] = 10.0
@@ -127,22 +169,26 @@ def _table(choice: Choice) -> dict[str, Any]:
         "name": "combined",
         "seed": 3,
         "clock": {"kind": chosen["clock"]},
-        "task": {"name": "digits", "model": "softmax", "validation_ratio": 0.25},
+        "task": chosen["task"],
         "training": training,
         "server": server,
         "groups": [_group(chosen)],
+        "faults": chosen["faults"],
     }
 
 
 def _group(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    links = dict(chosen["link"])
     group = {
         "name": "dev",
         "count": 4,
-        "devices_per_process": 2,
+        "devices_per_process": 1 if links else 2,
+        "availability": chosen["availability"],
         "partial_sums": chosen["sums"],
         "participation": {"kind": chosen["participation"]},
         "device": {"capacity": 0.5, "examples_per_s": 10.0},
-        "link": {"compression": chosen["codec"]},
+        "link": {"compression": chosen["codec"], **links.pop("link", {})},
+        **links,
         "covariates": {
             "z": {"age": {"kind": "uniform", "low": 0.0, "high": 1.0}},
             "x": {"load": {"kind": "uniform", "low": 0.0, "high": 1.0}},

@@ -15,13 +15,13 @@ BUFFERED: dict[str, Any] = {"kind": "buffered", "k": 2, "concurrency": 4}
 ALIKE = {**BUFFERED, "staleness_weight": "constant"}
 
 
-def refusal(**server: Any) -> str:
+def refusal(group: dict[str, Any] | None = None, **server: Any) -> str:
     """What is said of a scenario with these settings of the server; empty if it is accepted."""
     table = {
         "name": "test",
         "task": {"name": "linear", "dimension": 3},
         "server": {"rounds": 5, **server},
-        "groups": [{"name": "dev", "count": 4}],
+        "groups": [{"name": "dev", "count": 4, **(group or {})}],
     }
     try:
         validate(Scenario, table, "test")
@@ -48,6 +48,14 @@ def test_rules_whose_weights_fall_with_staleness_are_accepted(rule: str) -> None
 def test_a_goal_beside_the_number_of_updates_of_a_version_is_refused() -> None:
     assert "server.mode.k is the number of updates" in refusal(goal=3, mode=ALIKE)
     assert refusal(mode=ALIKE) == ""
+
+
+@pytest.mark.parametrize("mode", [ALIKE, "opportunistic"])
+def test_slots_are_granted_for_a_round_so_updates_must_not_outlive_theirs(mode: Any) -> None:
+    slots = {"shared_link": {"slots": 2, "overflow": "collide"}}
+    assert "server.mode: a channel slot is granted for the" in refusal(slots, mode=mode)
+    assert refusal(mode=mode) == ""
+    assert refusal(slots) == ""
 
 
 class Masked(FedVarp):

@@ -109,12 +109,6 @@ def test_links_that_are_shared_need_rounds_that_end_before_the_next_one_opens() 
     assert refusals(opportunistic, deadline_s=70.0) == ""
 
 
-def test_slots_are_granted_for_a_round_so_updates_must_not_outlive_theirs() -> None:
-    for kind in ("buffered", "opportunistic"):
-        assert "channel slot" in refusals(mode(kind), slots=True, deadline_s=60.0)
-    assert refusals(mode("synchronous"), slots=True) == ""
-
-
 @pytest.mark.parametrize(
     ("settings", "factors"),
     [

@@ -37,9 +37,15 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         yield Required(clipping, "server.privacy")
     if server.keep_updates:
         yield Required(Requirement.KEPT_UPDATES, "server.keep_updates")
+    if server.goal is not None:
+        yield Required(Requirement.GOAL, str(server.goal))
+    if scenario.training.control_variates:
+        yield Required(Requirement.CONTROL, "training.control_variates")
     if scenario.task.hosted:
         yield Required(Requirement.APP, "task")
     for number, group in enumerate(scenario.groups):
+        if scenario.clock.lockstep and group.shared_link.slots is not None:
+            yield Required(Requirement.SLOTS, "shared_link.slots", f"groups[{number}]")
         yield from _required_by_group(group, f"groups[{number}]")
 
 
@@ -90,6 +96,8 @@ def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
     least, _ = server.round_sizes(scenario.devices)
     if server.mode.carries:
         yield Withheld(Withholder.LATER_ROUNDS, server.mode.kind)
+    if server.mode.counts_versions:
+        yield Withheld(Withholder.COUNTED_VERSIONS, server.mode.kind)
     if server.mode.discounts():
         yield Withheld(Withholder.STALENESS_WEIGHT)
     if server.selection.kind != "all":
@@ -100,6 +108,8 @@ def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.NORM_LIMIT, f"{server.guard.max_norm:g}")
     if server.information == "limited":
         yield Withheld(Withholder.LIMITED_INFORMATION)
+    if not server.aggregator.control:
+        yield Withheld(Withholder.NO_CONTROL, server.aggregator.kind)
     if not server.aggregator.announces:
         yield Withheld(Withholder.UNTOLD_WEIGHTS)
     for name in ("evaluate_groups", "evaluate_devices"):

@@ -91,11 +91,6 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
-    if scenario.training.control_variates and not scenario.server.aggregator.control:
-        found.append(
-            f"training.control_variates: the aggregator turns it on, and "
-            f"{scenario.server.aggregator.kind!r} has no control variates; leave it out"
-        )
     if len(found) == mistakes:  # otherwise the covariates that exist are not known
         found += _missing_covariates(scenario)
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
@@ -120,11 +115,6 @@ def mode_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     )
     for reason in mode.refusals(conditions):
         yield f"server.mode: {reason}"
-    if server.goal is not None and mode.counts_versions:
-        yield (
-            f"server.goal: with server.mode {mode.kind!r}, server.mode.k is the number of updates "
-            f"that make a version; leave out server.goal = {server.goal}"
-        )
 
 
 def _too_many_wanted(

@@ -204,6 +204,13 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.REPORTED_UTILITY, W.UNTOLD_WEIGHTS): "{place}.participation.utility.{by}: a device reports "
     "no utility, because the aggregator tells it no weight; leave {by} out, or take "
     "server.aggregator = 'feduca'",
+    (R.SLOTS, W.LATER_ROUNDS): "server.mode: a channel slot is granted for the transfers of one "
+    "round, and updates outlive theirs; leave out groups.shared_link.slots, or take the "
+    "synchronous mode",
+    (R.GOAL, W.COUNTED_VERSIONS): "server.goal: with server.mode {found!r}, server.mode.k is the "
+    "number of updates that make a version; leave out server.goal = {by}",
+    (R.CONTROL, W.NO_CONTROL): "training.control_variates: the aggregator turns it on, and "
+    "{found!r} has no control variates; leave it out",
     (R.APP, W.TRAINING_SETTINGS): "training.{found}: the app trains; leave it out, and set "
     "task.run_config instead",
     (R.APP, W.MEASUREMENTS): "server.{found}: the app evaluates, and muster has no examples to "

@@ -105,6 +105,15 @@ class Requirement(StrEnum):
     """A rational device reports its utility to a rule that tells it a weight.
     (groups.participation)"""
 
+    SLOTS = "transfers within one round"
+    """A channel slot is granted for the transfers of one round. (shared_link.slots in lockstep)"""
+
+    GOAL = "rounds that a goal completes"
+    """A number of updates completes a round. (server.goal)"""
+
+    CONTROL = "a rule with control variates"
+    """The scenario asks for what only a rule turns on. (training.control_variates)"""
+
     APP = "training and evaluation by an app"
     """The app trains and evaluates by itself. (a hosted task)"""
 
@@ -135,6 +144,9 @@ class Withholder(StrEnum):
 
     MINIMUM = "server.minimum above 1"
     """Small rounds are empty."""
+
+    COUNTED_VERSIONS = "buffered"
+    """The mode itself says how many updates make a version."""
 
     CODEC = "link.compression"
     """Updates do not arrive as they were sent."""
@@ -183,6 +195,9 @@ class Withholder(StrEnum):
 
     COMPLIANT = "devices that are not rational"
     """Some devices value no model."""
+
+    NO_CONTROL = "aggregators without control variates"
+    """Devices keep no control variates."""
 
     UNTOLD_WEIGHTS = "aggregators that tell no weights"
     """Devices are told no weights."""

@@ -1,11 +1,10 @@
 """The base class of the modes in which an update may count in a round after that of its call."""
 
-from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from muster.server.rounds.modes.contract import Mode, ModeConditions
+from muster.server.rounds.modes.contract import Mode
 from muster.server.rounds.modes.staleness_weights import AnyStalenessWeight, Constant
 
 
@@ -25,10 +24,3 @@ class Carrying(Mode):
 
     def discount(self, staleness: int) -> float:
         return self.staleness_weight.factor(staleness)
-
-    def refusals(self, conditions: ModeConditions) -> Iterator[str]:
-        if conditions.lockstep and conditions.slots:
-            yield (
-                "a channel slot is granted for the transfers of one round, and updates outlive "
-                "theirs; leave out groups.shared_link.slots, or take the synchronous mode"
-            )
