@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
@@ -12,6 +12,7 @@ from muster.emulator.scenario.fault_refusals import fault_refusals
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import ScenarioSettings
 from muster.server.aggregators import BUILT_IN
+from muster.tasks.classification import Digits
 
 _BUFFERED = {"kind": "buffered", "k": 2, "concurrency": 4}
 
@@ -56,7 +57,11 @@ MORE: Mapping[str, Mapping[str, Any]] = {
     "together": {"one": 1, "two": 2},
     "selection": {"all": "all", "uniform": {"kind": "uniform", "k": 3}},
     "clock": {"rounds": "rounds", "modelled": "modelled"},
-    "task": {"digits": _DIGITS, "linear": {"name": "linear", "dimension": 3}},
+    "task": {
+        "digits": _DIGITS,
+        "linear": {"name": "linear", "dimension": 3},
+        "app": {"name": f"{__name__}:HostedDigits"},
+    },
     "link": {
         "none": {},
         "rates": {"link": {"up": "1 Mbit/s", "down": "1 Mbit/s"}},
@@ -92,6 +97,12 @@ MORE: Mapping[str, Mapping[str, Any]] = {
 
 Choice = Mapping[str, str]
 """A choice on every axis, by names; an axis that is absent has its first choice."""
+
+
+class HostedDigits(Digits):
+    """Stands for an app, whose combinations are refused or not. It cannot be played."""
+
+    hosted: ClassVar[bool] = True
 
 
 class Combined(NamedTuple):
@@ -154,9 +165,9 @@ def _table(choice: Choice) -> dict[str, Any]:
     }
     if chosen["privacy"] is not None:
         server["privacy"] = chosen["privacy"]
+    steps = {} if chosen["task"] == MORE["task"]["app"] else {"local_steps": 2, "batch_size": 4}
     training = {
-        "local_steps": 2,
-        "batch_size": 4,
+        **steps,
         "gradient": chosen["gradient"],
         "optimizer": chosen["optimizer"],
         "proximal_mu": chosen["proximal"],

@@ -1,11 +1,22 @@
 """The table of the combinations that are refused."""
 
 import string
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 
-from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Requirement, Withholder
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.emulator.scenario.scenario import Scenario
+from muster.server.aggregators import (
+    AGGREGATORS,
+    BUILT_IN,
+    Aggregator,
+    Conditions,
+    Requirement,
+    Withholder,
+)
 from muster.server.aggregators.combinations import (
     REFUSED,
     Required,
@@ -15,6 +26,7 @@ from muster.server.aggregators.combinations import (
 )
 from muster.server.aggregators.contract import Change
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.rounds.modes.synchronous import Synchronous
 
 
 def test_every_requirement_and_every_withholder_has_a_sentence() -> None:
@@ -63,6 +75,46 @@ def test_what_a_rule_declares_says_what_it_requires() -> None:
     assert excludes(rule.requires(), Withholder.PARTIAL_SUMS)
     assert not excludes(rule.requires(), Withholder.CODEC)
     assert not FedAvg(kind="fedavg").requires()
+
+
+class Forgetful(FedAvg):
+    """A rule of a user that takes whole updates, and whose `refusals` forget those of its base."""
+
+    masks: ClassVar[bool] = False
+
+    def refusals(self, conditions: Conditions) -> Iterator[str]:
+        yield from ()
+
+
+class Lasting(Synchronous):
+    """A mode of a user, which says only that updates may count in a later round."""
+
+    carries: ClassVar[bool] = True
+
+
+def refusal(server: dict[str, Any], **group: Any) -> str:
+    """What is said of a scenario with this server and group; empty if it is accepted."""
+    table = {
+        "name": "test",
+        "task": {"name": "linear", "dimension": 3},
+        "server": {"rounds": 5, **server},
+        "groups": [{"name": "dev", "count": 4, "devices_per_process": 2, **group}],
+    }
+    try:
+        validate(Scenario, table, "test")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_a_rule_and_a_mode_of_ones_own_are_refused_as_built_in_ones() -> None:
+    rule = {"aggregator": f"{__name__}:Forgetful"}
+    assert refusal(rule) == ""
+    assert "needs updates of the whole model" in refusal(rule, mask="random")
+    mode = {"mode": f"{__name__}:Lasting", "deadline_s": 60}
+    assert refusal(mode) == ""
+    assert "a process holds the updates of one round" in refusal(mode, partial_sums=True)
+    assert "by the control variate c" in refusal({**mode, "aggregator": "scaffold"})
 
 
 def test_no_built_in_rule_requires_what_is_not_its_own_to_require() -> None:
