@@ -66,7 +66,7 @@ def assert_refused(result: Result, *said: str) -> None:
 def test_a_run_that_stopped_is_resumed_on_its_backend(
     muster: Muster, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], advice: str
 ) -> None:
-    done = SimpleNamespace(folder=Path("stopped"), summary={}, status="stopped")
+    done = SimpleNamespace(folder=Path("stopped"), summary={}, status="stopped", began=True)
     monkeypatch.setattr("muster.emulator.runs.running.run", lambda *_, **__: done)
     result = muster("run", "plain.toml", "--json", *flags)
     assert result.exit_code == 1
