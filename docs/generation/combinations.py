@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import click
+
 from generation.markdown import table
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
 from muster.server.aggregators.combinations import excludes
@@ -42,6 +44,7 @@ _FEATURES: Mapping[str, _Feature] = {
     "`shared_link.slots` in lockstep": _Feature((R.SLOTS,), (W.SLOTS,)),
     "`server.goal`": _Feature((R.GOAL,), ()),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
+    "`training.control_variates`": _Feature((R.CONTROL,), ()),
     "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),
 }
 
@@ -60,7 +63,15 @@ def of_rules() -> list[str]:
 
 
 def of_features() -> list[str]:
-    """What features exclude each other, besides rules."""
+    """What features exclude each other, besides rules.
+
+    Raises:
+        click.ClickException: a requirement belongs to no rule and no feature.
+    """
+    owned = {requirement for feature in _FEATURES.values() for requirement in feature.requires}
+    owned |= {requirement for kind in BUILT_IN for requirement in _rule(kind).requires()}
+    if missing := set(R) - owned:
+        raise click.ClickException(f"name the feature that requires {', '.join(sorted(missing))}")
     rows = ((name, ", ".join(dict.fromkeys(_excluded_by(name)))) for name in _FEATURES)
     return table(("feature", "not with"), rows)
 
