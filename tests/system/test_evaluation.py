@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from muster.emulator import run
+from muster.emulator.report import write_report
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario
@@ -52,4 +53,5 @@ def test_groups_and_devices_are_measured_on_what_they_hold_out(
     assert final["groups"].keys() == {"few", "many"}
     assert (final["devices"]["of"], final["devices"]["measured"]) == ("loss", 5)
     assert final["devices"]["max"] == pytest.approx(max(losses), rel=1e-4)
+    write_report(done.folder)
     assert (done.folder / "figures/groups.png").exists()

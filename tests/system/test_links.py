@@ -18,7 +18,7 @@ from muster.emulator import Run, run
 from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.planning import plan
-from muster.emulator.report import link_sections
+from muster.emulator.report import link_sections, write_report
 from muster.emulator.run_folder.folder import LEDGER
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import missing_events
@@ -89,6 +89,7 @@ def test_a_fleet_behind_gateways_does_what_its_plan_says(
     assert (transfers[["wait_s", "seconds"]] >= 0).all().all()
     assert (transfers["ending"] == "complete").all()
     assert list(done.ledger.events("traffic"))
+    write_report(done.folder)
     assert (done.folder / "figures/waits.png").is_file()
 
 

@@ -79,12 +79,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_run_folder_holds_what_it_promises(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     promised = "scenario.toml summary.json ledger.sqlite journal.jsonl model.safetensors models "
-    promised += "figures report.html logs devices population.csv"
+    promised += "report.html logs devices population.csv"
     assert set(promised.split()) <= names
     assert {path.name for path in (folder / "devices").iterdir()} == {
         client for client, _ in names_of(read_scenario(folder / "scenario.toml").groups)
     }
-    assert list((folder / "figures").glob("*.png"))
+    assert "figures" not in names  # `muster report` draws them
     assert not list(folder.rglob("*.tmp"))
 
 

@@ -74,7 +74,7 @@ def resume(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Resume:
             for number in (1, 2, 3)
         )
     )
-    for part in ("setup", "logs", "devices", "models", "figures"):
+    for part in ("setup", "logs", "devices", "models"):
         (run.path / part).mkdir()
     (run.path / "setup/run").write_text("run-1")
     (run.path / "setup/supervisor.json").write_text('{"incarnation": 1}')
@@ -264,7 +264,7 @@ def test_a_model_file_that_the_ledger_names_and_is_missing_is_refused(
 
 
 def test_folders_that_a_run_fills_are_made_again(run: RunFolder, resume: Resume) -> None:
-    for part in ("logs", "models", "figures"):
+    for part in ("logs", "models"):
         (run.path / part).rmdir()
     assert_started(resume())
     assert (run.path / "logs").is_dir()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(muster.emulator.__file__).parent
 FOR_PEOPLE = (
     *PACKAGE.glob("report/*.py"),
-    PACKAGE / "results/summary.py",
+    PACKAGE / "records/summary.py",
     *PACKAGE.glob("live/*.py"),
     *PACKAGE.glob("runs/*.py"),
     *PACKAGE.glob("live/page/*.js"),

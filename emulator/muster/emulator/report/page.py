@@ -8,7 +8,8 @@ be written again later or on another machine, and also for a run that is going o
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,21 +49,32 @@ def write_report(run_folder: Path, kind: str | None = "png") -> Path:
         LedgerError: the folder has no ledger that can be read.
     """
     with Account(run_folder) as account:
+        if kind is None:
+            _remove_figures(run_folder, FIGURES.keys())
+        else:
+            (run_folder / "figures").mkdir(exist_ok=True)
         summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
         if kind is None:
             sections, figures = _without_figures(sections, run_folder), {}
         else:
-            (run_folder / "figures").mkdir(exist_ok=True)
             names = [section.figure for section in sections if section.figure]
             spans = shaded_rounds(account)
             figures = {name: _draw(account, name, spans, kind) for name in names}
-    for name in FIGURES.keys() - figures.keys():  # of an earlier report, which had more to show
-        for each in FIGURE_KINDS:
-            _figure_path(run_folder, name, each).unlink(missing_ok=True)
+    if kind is not None:  # an earlier report may have had more to show
+        _remove_figures(run_folder, FIGURES.keys() - figures.keys())
     path = run_folder / REPORT
     _write_report_page(path, summary, sections, figures)
     return path
+
+
+def _remove_figures(run_folder: Path, names: Collection[str]) -> None:
+    """Remove figures of an earlier report, and their folder if nothing else is in it."""
+    for name in names:
+        for kind in FIGURE_KINDS:
+            _figure_path(run_folder, name, kind).unlink(missing_ok=True)
+    with suppress(OSError):
+        (run_folder / "figures").rmdir()
 
 
 def _without_figures(sections: Sequence[ReportSection], folder: Path) -> list[ReportSection]:

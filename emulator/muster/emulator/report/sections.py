@@ -299,7 +299,7 @@ FILES = {
 
 
 def files(account: Account, summary: Summary) -> ReportSection:
-    there = {path.name for path in account.folder.iterdir()} | {"report.html", "figures"}
+    there = {path.name for path in account.folder.iterdir()} | {"report.html"}
     rows = [[name, what] for name, what in FILES.items() if name in there]
     table = ReportTable(["file", "what it is"], rows, words=2, wraps=True)
     return ReportSection("Files", "The files in the run folder.", table=table)

@@ -26,7 +26,7 @@ ADDRESS = "address.json"
 
 _CONNECT_S = 1.0
 
-PARTS = ("setup", "logs", "devices", "models", "figures")
+PARTS = ("setup", "logs", "devices", "models")
 
 
 @contextmanager
