@@ -112,7 +112,7 @@ def test_faults_by_hand_have_an_effect_are_healed_and_can_be_repeated(
     assert courses(done) == dict.fromkeys(["hold", "pause-1", "again"], STATES)
     assert done.summary["vacuous"] == []
     assert done.summary["model_sha256"] == undisturbed(planned, tmp_path / "alone")
-    with pytest.raises(Unreachable, match="no `muster run` is under way"):
+    with pytest.raises(Unreachable, match="no `muster run` or `muster up` is under way"):
         inject(folder, "pause")
 
     tables = tomllib.loads(exported_faults(folder))["faults"]

@@ -35,7 +35,7 @@ def play(command: str, folder: Path) -> str:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """The project of the page, as its commands make it."""
-    made, entered, _ = blocks("sh")[1].splitlines()
+    made, entered, _ = blocks("sh")[0].splitlines()
     play(made, tmp_path)
     return tmp_path / entered.removeprefix("cd ")
 
@@ -46,7 +46,7 @@ def test_the_page_shows_the_test_as_it_is() -> None:
 
 
 def test_the_tests_of_the_project_pass_as_the_page_says(project: Path) -> None:
-    output = play(blocks("sh")[1].splitlines()[-1], project)
+    output = play(blocks("sh")[0].splitlines()[-1], project)
     assert blocks("text")[0].strip() in output, output
 
 
