@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.outcomes import Recorder
 
-from muster.common import causes
+from muster.common.causes import own_modules
 from muster.common.processes import OWN_CODE
 
 # There is no deadline per example, because a test must not depend on the machine's speed. Examples
@@ -61,12 +61,12 @@ def own_code_forgotten() -> Iterator[None]:
     """Forget the code of its own that a test imports, because other tests have modules of the same
     name."""
     path, finders, known = list(sys.path), list(sys.meta_path), set(sys.modules)
-    noted = set(causes._own)
+    noted = set(own_modules)
     inherited = {name: os.environ.get(name) for name in ("PYTHONPATH", OWN_CODE)}
     yield
     sys.path[:], sys.meta_path[:] = path, finders
-    causes._own.clear()
-    causes._own.update(noted)
+    own_modules.clear()
+    own_modules.update(noted)
     for name, value in inherited.items():
         os.environ.pop(name, None)
         if value is not None:

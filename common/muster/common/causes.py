@@ -25,14 +25,15 @@ _NO_MEMORY = (
 _LONGEST = 300
 """The most characters of an error's own text in a reason."""
 
-_own = set[str]()
+own_modules = set[str]()
+"""The top-level modules of the user that this process has imported."""
 
 
 def note_own(module: str) -> None:
     """Note that a module, with the parts of its package, is code of the user's own."""
     top = module.partition(".")[0]
     if top != "muster":
-        _own.add(top)
+        own_modules.add(top)
 
 
 def outer_cause(error: BaseException) -> str:
@@ -50,7 +51,7 @@ def own_place(error: BaseException) -> str:
     """Where in code of the user's own an error was raised: file, line and function, the innermost
     ones; "" if it was not raised there."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in _own:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in own_modules:
             return f"{frame.f_code.co_filename}, line {line}, in {frame.f_code.co_name}"
     return ""
 
