@@ -8,7 +8,7 @@ be written again later or on another machine, and also for a run that is going o
 
 import base64
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,34 +43,31 @@ def write_report(run_folder: Path, kind: str | None = "png") -> Path:
 
     Args:
         kind: one of `FIGURE_KINDS`. The page shows PNG; figures of another kind are written beside
-            them, for papers. None: nothing is drawn, which would take most of the time here.
+            them, for papers. None: nothing is drawn, which saves about a second.
 
     Raises:
         LedgerError: the folder has no ledger that can be read.
     """
     with Account(run_folder) as account:
-        if kind is None:
-            _remove_figures(run_folder, FIGURES.keys())
-        else:
+        _remove_figures(run_folder)
+        summary, figures = _summary(account), {}
+        if kind is not None:
             (run_folder / "figures").mkdir(exist_ok=True)
-        summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
         if kind is None:
-            sections, figures = _without_figures(sections, run_folder), {}
+            sections = _without_figures(sections, run_folder)
         else:
-            names = [section.figure for section in sections if section.figure]
-            spans = shaded_rounds(account)
+            names, spans = [s.figure for s in sections if s.figure], shaded_rounds(account)
             figures = {name: _draw(account, name, spans, kind) for name in names}
-    if kind is not None:  # an earlier report may have had more to show
-        _remove_figures(run_folder, FIGURES.keys() - figures.keys())
     path = run_folder / REPORT
     _write_report_page(path, summary, sections, figures)
     return path
 
 
-def _remove_figures(run_folder: Path, names: Collection[str]) -> None:
-    """Remove figures of an earlier report, and their folder if nothing else is in it."""
-    for name in names:
+def _remove_figures(run_folder: Path) -> None:
+    """Remove the figures of an earlier report, which may have had more to show, and their folder if
+    nothing else is in it."""
+    for name in FIGURES:
         for kind in FIGURE_KINDS:
             _figure_path(run_folder, name, kind).unlink(missing_ok=True)
     with suppress(OSError):
