@@ -531,7 +531,7 @@ HELP = {
     "export-faults": ("injected by hand", "[[faults]]"),
     "live": ("Show the run in FOLDER", "have been killed", "--port"),
     "doctor": ("can carry", "--backend", "--data", "--json"),
-    "report": ("figures and report.html",),
+    "report": ("figures",),
     "export": ("for other programs", "--to", "--out", "Nothing is overwritten"),
     "audit": ("Check the run in FOLDER", "--json"),
     "init": ("project", "rule", "tests", "No file is overwritten", "--example", "--list"),

@@ -83,8 +83,8 @@ def revoke(folder: Path, device: str) -> None:
 @FIGURES
 @failures_as_status
 def report(folder: Path, kind: str) -> None:
-    """Write the figures and report.html of FOLDER (default runs/latest) again; of a comparison, its
-    tables and its figure."""
+    """Draw the figures of FOLDER (default runs/latest) and show them in its report.html; of a
+    comparison, write its tables and its figure again."""
     from muster.emulator.comparison.run_set import PLAN
     from muster.emulator.report import write_report
     from muster.emulator.run_folder.folder import run_folder
