@@ -29,9 +29,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record the outcomes where CI asks for it, but not in the processes of pytest-xdist too."""
-    file = os.environ.get("MUSTER_OUTCOMES")
-    if file and not hasattr(config, "workerinput"):
+    """Record the outcomes where CI asks for it. Neither the processes of pytest-xdist nor runs of
+    pytest that a test starts find the variable, so each test is recorded once."""
+    file = os.environ.pop("MUSTER_OUTCOMES", None)
+    if file:
         config.pluginmanager.register(Recorder(Path(file)))
 
 

@@ -76,6 +76,28 @@ def test_a_run_records_what_it_played_and_what_it_skipped(tmp_path: Path) -> Non
     }
 
 
+NESTED = """
+import os, subprocess, sys
+
+def test_that_runs_pytest(tmp_path):
+    inner = tmp_path / "test_inner.py"
+    inner.write_text("def test_inner(): pass")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "/dev/null"]
+    subprocess.run([*command, inner], check=True)
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_run_does_not_record_the_tests_of_runs_that_it_starts(
+    tmp_path: Path, processes: int
+) -> None:
+    (tmp_path / "test_outer.py").write_text(NESTED)
+    file = tmp_path / "outcomes"
+    done = _pytest_in(tmp_path, f"--numprocesses={processes}", MUSTER_OUTCOMES=str(file))
+    assert done.returncode == 0, done.stdout
+    assert read(file.read_text().splitlines()).played == {"test_outer.py::test_that_runs_pytest"}
+
+
 LONG = """
 import pytest
 pytestmark = pytest.mark.soak
@@ -90,15 +112,20 @@ def test_no_long_test_is_skipped_in_silence_when_long_ones_are_asked_for(
     tmp_path: Path, asked: str, status: int
 ) -> None:
     (tmp_path / "test_long.py").write_text(LONG)
+    done = _pytest_in(tmp_path, MUSTER_SOAK=asked)
+    assert done.returncode == status, done.stdout
+    said = "test_of_containers is a soak test, but would be skipped: containers: make test-docker"
+    assert (said in done.stderr) == (asked == "1")
+
+
+def _pytest_in(folder: Path, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run the tests of a folder with the hooks of this project's tests."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "/dev/null"]
-    done = subprocess.run(
-        [*command, str(tmp_path)],
+    return subprocess.run(
+        [*command, "--rootdir", str(folder), *options, str(folder)],
         cwd=ROOT,
-        env={**os.environ, "MUSTER_SOAK": asked},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == status, done.stdout
-    said = "test_of_containers is a soak test, but would be skipped: containers: make test-docker"
-    assert (said in done.stderr) == (asked == "1")
