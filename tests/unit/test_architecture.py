@@ -224,3 +224,16 @@ def test_every_channel_is_opened_by_the_one_place_that_keeps_it_from_proxies() -
     }
     stranger = "tests/integration/test_identities.py"
     assert found == {"proto/muster/wire/connections/calls.py", stranger}
+
+
+def test_no_sql_numbers_its_placeholders() -> None:
+    """Python 3.12.3 warns of `?1` where a sequence is given, and other versions do not."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for root in ROOTS
+        for path in (ROOT / root).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.search(r"[=( ]\?\d", node.value)
+    ]
+    assert found == []

@@ -96,8 +96,8 @@ def _answers(ledger: sqlite3.Connection, round: int | None) -> Iterable[tuple[An
         return ()
     columns = "SELECT round, client, decision, reason, state, modelled_s FROM answers"
     return ledger.execute(
-        f"{columns} WHERE round = ?1 AND entered IS NULL UNION ALL {columns} WHERE entered = ?1",
-        (round,),
+        f"{columns} WHERE round = ? AND entered IS NULL UNION ALL {columns} WHERE entered = ?",
+        (round, round),
     )
 
 

@@ -342,9 +342,10 @@ class PendingTransaction:
             (_INSERT_ESTIMATE, self.estimates),
             (
                 (
-                    "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
-                    "enrolled_at = coalesce(enrolled_at, ?3), z = ?4, capacity = ?5 "
-                    "WHERE client = ?1"
+                    "UPDATE clients SET sessions = sessions + 1, fingerprint = told.fingerprint, "
+                    "enrolled_at = coalesce(enrolled_at, told.at), z = told.z, "
+                    "capacity = told.capacity FROM (SELECT ? AS client, ? AS fingerprint, "
+                    "? AS at, ? AS z, ? AS capacity) AS told WHERE clients.client = told.client"
                 ),
                 self.sessions,
             ),
@@ -356,8 +357,9 @@ class PendingTransaction:
             (_REPLACE_WORK, self.work),
             (
                 (
-                    "UPDATE answers SET modelled_s = ?1 - r.scenario_s FROM rounds r "
-                    "WHERE r.round = ?2 AND answers.round = ?2 AND answers.client = ?3"
+                    "UPDATE answers SET modelled_s = work.ended_s - r.scenario_s FROM rounds AS r "
+                    "JOIN (SELECT ? AS ended_s, ? AS round, ? AS client) AS work USING (round) "
+                    "WHERE answers.round = work.round AND answers.client = work.client"
                 ),
                 self.ended,
             ),
