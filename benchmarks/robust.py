@@ -79,10 +79,17 @@ def alone(rule: str, clients: int, parameters: int) -> float:
     import numpy as np
 
     from muster.common.exact_sum import ExactSum, Term
-    from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution, Need
+    from muster.server.aggregators import (
+        AGGREGATORS,
+        Aggregator,
+        Cohort,
+        Combining,
+        Contribution,
+        Need,
+    )
+    from muster.server.aggregators.blocks import combined, squared_distances
     from muster.server.knowledge.participation import ParticipationHistory
     from muster.server.knowledge.population import Oracle, Population
-    from muster.server.updates.blocks import combined, squared_distances
 
     updates = np.random.default_rng(1).standard_normal((clients, parameters), np.float32)
     reads: list[Any] = [lambda start, stop, row=row: row[start:stop] for row in updates]
@@ -96,7 +103,7 @@ def alone(rule: str, clients: int, parameters: int) -> float:
         distances = squared_distances(reads, parameters)
     cohort = Cohort(1, contributions, known, ParticipationHistory(), distances)
     weights = aggregator.weigh(cohort, {}).weights
-    if aggregator.change == "combination":
+    if isinstance(aggregator, Combining):
         taken = [read for read, weight in zip(reads, weights, strict=True) if weight]
         combined(taken, parameters, lambda block: aggregator.combine(block, clients))
     else:

@@ -131,10 +131,9 @@ def test_every_version_is_the_weighted_sum_of_what_all_devices_have_sent(
 
 OWN_RULE = """
 import numpy as np
-from muster.server.aggregators import Aggregator, Weighing
+from muster.server.aggregators import Recalling, Weighing
 
-class Odd(Aggregator):
-    change = "recall"
+class Odd(Recalling):
     weights = "at-close"
     wrong: str
 

@@ -120,13 +120,10 @@ def test_updates_of_an_empty_round_count_in_a_later_one(kind: str, f: int, tmp_p
 
 
 OWN_RULE = """
-from typing import ClassVar
 import numpy as np
-from muster.server.aggregators import Aggregator
+from muster.server.aggregators import Combining
 
-class Largest(Aggregator):
-    change: ClassVar = "combination"
-
+class Largest(Combining):
     def weight(self, contribution, state):
         return 1.0
 

@@ -8,8 +8,8 @@ from muster.common.seeds import FloatArray
 from muster.emulator.fleet.closed_forms import effective_weights
 from muster.emulator.planning import oracle
 from muster.server.aggregators.agnostic import Agnostic
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Contribution
+from muster.server.aggregators.values import State
 from muster.studies import Claim, StudyRun
 from muster.studies.agnostic.fleet import DECAY, QUADRATICS_DECAY, WEIGHTED
 from muster.studies.agnostic.known import shares

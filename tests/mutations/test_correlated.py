@@ -8,9 +8,9 @@ import pytest
 from muster.common.lines import SharedLine, granted
 from muster.emulator.gateway import slots
 from muster.emulator.scenario.population import population
-from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.importance import Importance
+from muster.server.aggregators.values import State, Weighing
 from muster.studies import Claim, StudyRun
 from muster.studies.correlated import fleet
 

@@ -11,9 +11,9 @@ import pytest
 from tests.mutations.conftest import Judge
 
 from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.estimation import EnrollmentModel, Estimated, ParticipationModel
 from muster.server.aggregators.facts import Cohort
+from muster.server.aggregators.values import State
 from muster.server.knowledge.participation import ParticipationHistory, Rows, Seen
 from muster.studies import Claim, StudyRun
 

@@ -13,7 +13,7 @@ from muster.common.exact_sum import ExactSum
 from muster.common.masks import MASKINGS, GroupMasks, Layout, Mask
 from muster.common.seeds import stream
 from muster.common.tensors import schema_of
-from muster.server.updates.coverage import Coverage, apply_covered
+from muster.server.aggregators.coverage import Coverage, apply_covered
 from muster.server.updates.uploads import UpdateFormat
 
 CHOSEN = arrays(np.bool_, st.integers(1, 400))

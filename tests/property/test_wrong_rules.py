@@ -11,8 +11,15 @@ from safetensors import SafetensorError
 
 from muster.common.errors import RunFailed
 from muster.common.tensors import Vector
-from muster.server.aggregators import Aggregator, Cohort, Contribution, Requirement, State, Weighing
-from muster.server.aggregators.contract import Change
+from muster.server.aggregators import (
+    Aggregator,
+    Cohort,
+    Contribution,
+    Requirement,
+    State,
+    Stepping,
+    Weighing,
+)
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.robust import Coordinatewise
 from muster.testing import LAWS, RuleLaws
@@ -75,10 +82,9 @@ class WeighsAbsentees(AtClose):
         return Weighing([1.0] * size, float(cohort.population.enrolled.sum()), state)
 
 
-class ForgottenState(FedAvg):
+class ForgottenState(Stepping, FedAvg):
     """Keeps its momentum in an attribute, which dies with the server."""
 
-    change: ClassVar[Change] = "step"
     _momentum: float = PrivateAttr(0.0)
 
     def step(self, mean: np.ndarray, state: State) -> tuple[np.ndarray, State]:
@@ -221,10 +227,8 @@ class DoubleResult(Counting):
         return np.asarray(model, np.float64)
 
 
-class RandomStep(FedAvg):
+class RandomStep(Stepping, FedAvg):
     """Draws from a generator that no seed of the run has made."""
-
-    change: ClassVar[Change] = "step"
 
     def step(self, mean: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         return mean * np.random.default_rng().normal(1, 0.1), state

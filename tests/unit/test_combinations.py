@@ -14,6 +14,7 @@ from muster.server.aggregators import (
     BUILT_IN,
     Aggregator,
     Conditions,
+    Remembering,
     Requirement,
     Withholder,
 )
@@ -24,7 +25,6 @@ from muster.server.aggregators.combinations import (
     excluded,
     excludes,
 )
-from muster.server.aggregators.contract import Change
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.rounds.modes.synchronous import Synchronous
 
@@ -63,14 +63,12 @@ def test_what_one_group_requires_another_cannot_withhold() -> None:
     assert not list(excluded(required, withheld[1:]))
 
 
-class Remembering(FedAvg):
+class OwnMemory(Remembering, FedAvg):
     """A rule of a user, which says only how it changes the model."""
-
-    change: ClassVar[Change] = "memory"
 
 
 def test_what_a_rule_declares_says_what_it_requires() -> None:
-    rule = Remembering(kind="own")
+    rule = OwnMemory(kind="own")
     assert rule.requires() == {Requirement.EACH_UPDATE, Requirement.WHOLE_UPDATES}
     assert excludes(rule.requires(), Withholder.PARTIAL_SUMS)
     assert not excludes(rule.requires(), Withholder.CODEC)

@@ -13,9 +13,9 @@ from muster.common.errors import ConfigError
 from muster.common.exchange import UtilityCurve, Valuation
 from muster.common.seeds import FloatArray
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.aggregators.contract import Weighing
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.feduca import FedUca
+from muster.server.aggregators.values import Weighing
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population

@@ -15,12 +15,12 @@ from muster.common.errors import ConfigError, RunFailed
 from muster.common.exact_sum import BLOCK
 from muster.emulator.launch import doctor
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
-from muster.server.aggregators.contract import Weighing
+from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Combining, Contribution
+from muster.server.aggregators.blocks import combined, squared_distances
 from muster.server.aggregators.facts import Conditions
+from muster.server.aggregators.values import Weighing
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
-from muster.server.updates.blocks import combined, squared_distances
 
 ROBUST = ["median", "trimmed-mean", "krum", "multi-krum", "bulyan"]
 LONG = BLOCK + 5
@@ -48,7 +48,7 @@ def weighed(rule: Aggregator, updates: np.ndarray, names: Sequence[str] = ()) ->
 def changed(rule: Aggregator, updates: np.ndarray, names: Sequence[str] = ()) -> np.ndarray:
     """What a rule adds to the model, by the contract."""
     weighing = weighed(rule, updates, names)
-    if rule.change != "combination":
+    if not isinstance(rule, Combining):
         weights = np.array(weighing.weights)
         return np.asarray(weights @ updates.astype(np.float64) / weighing.normaliser)
     taken = updates[np.array(weighing.weights) != 0]
@@ -190,7 +190,7 @@ def test_the_order_of_the_updates_changes_no_bit(kind: str, parameters: int) -> 
     order = np.random.default_rng(6).permutation(11)
     after = weighed(rule, updates[order], [names[place] for place in order])
     assert [before.weights[place] for place in order] == after.weights
-    if rule.change == "combination":
+    if isinstance(rule, Combining):
         found = changed(rule, updates[order], [names[place] for place in order])
         np.testing.assert_array_equal(found, changed(rule, updates, names))
 

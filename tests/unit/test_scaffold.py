@@ -1,11 +1,14 @@
 """Scaffold by hand: what the server makes of two vectors, and what a device makes of its own."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from muster.client.training.control_variates import Control
 from muster.client.training.trainer import Trained
 from muster.common.tensors import Vector
 from muster.server.aggregators import AGGREGATORS, Cohort, Conditions, Contribution
+from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.scaffold import Scaffold
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
@@ -39,13 +42,13 @@ def test_the_server_takes_a_mean_of_updates_and_a_share_of_the_changes() -> None
 
 
 def test_a_rule_of_ones_own_with_control_variates_needs_a_step() -> None:
-    class Controlled(Scaffold):
-        change = "sum"
+    class Controlled(FedAvg):
+        control: ClassVar[bool] = True
 
     nowhere = Conditions(frozenset(), frozenset(), True, "all", True, False, False)
     assert list(Scaffold(kind="scaffold").refusals(nowhere)) == []
     (said,) = Controlled(kind="own").refusals(nowhere)
-    assert "needs change = 'step', but has change = 'sum'" in said
+    assert "derive its class from muster.server.aggregators.Stepping" in said
 
 
 def test_a_device_replaces_its_control_variate_by_its_mean_gradient() -> None:

@@ -14,6 +14,7 @@ from muster.server.aggregators import (
     AGGREGATORS,
     Aggregator,
     Cohort,
+    Combining,
     Conditions,
     Contribution,
     Need,
@@ -109,7 +110,7 @@ def places(cohort: Cohort) -> list[int]:
 def step(rule: Aggregator, cohort: Cohort, updates: np.ndarray, state: State) -> np.ndarray:
     """The contract's loop, for one round, from the model 1, 1, …"""
     weighing = rule.weigh(cohort, state)
-    if rule.change == "combination":
+    if isinstance(rule, Combining):
         taken = updates[np.array(weighing.weights) != 0]
         return np.asarray(1 + rule.combine(taken, len(updates)), np.float32)
     total = ExactSum(updates.shape[1])

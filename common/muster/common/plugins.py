@@ -104,6 +104,11 @@ class Registry(Generic[P]):
         if self.bases and not issubclass(found, self.bases):
             bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in self.bases)
             raise ValueError(f"{kind!r} is not a {self.noun}; derive its class from {bases}")
+        if missing := getattr(found, "__abstractmethods__", None):
+            lacking = ", ".join(sorted(missing))
+            raise ValueError(
+                f"{kind!r} does not define {lacking}, which its base class leaves to it"
+            )
         return found  # type: ignore[return-value]
 
 

@@ -119,7 +119,7 @@ def _memory(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
         "SELECT client, max(round) FROM contributions WHERE outcome = 'folded' GROUP BY client"
     )
     remembered = dict(ledger.execute("SELECT client, round FROM memory"))
-    remembers = programs.scenario.server.aggregator.change in ("memory", "recall")
+    remembers = programs.scenario.server.aggregator.remembers()
     expected = dict(newest) if remembers else {}
     if remembered != expected:
         yield f"the updates of {remembered} are remembered, not those of {expected}"

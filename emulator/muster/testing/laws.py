@@ -22,7 +22,14 @@ import pytest
 
 from muster.common.exact_sum import moved
 from muster.common.tensors import Vector
-from muster.server.aggregators import AGGREGATORS, Aggregator, Conditions, State, Withholder
+from muster.server.aggregators import (
+    AGGREGATORS,
+    Aggregator,
+    Combining,
+    Conditions,
+    State,
+    Withholder,
+)
 from muster.server.aggregators.combinations import excludes
 from muster.testing.made_up import MadeUpCourse, MadeUpDevice, MadeUpUpdate
 from muster.testing.rule_run import RulePoint, RuleRun, renewed, restored
@@ -268,8 +275,8 @@ class RuleLaws:
         if _refuses(rule, [Withholder.MASK], masked=True):
             return
         assert rule.adds_parts(), (
-            f"the rule does not refuse masks, but has masks = {rule.masks}, weighs = "
-            f"{rule.weighs!r} and change = {rule.change!r}; expected True, 'updates' and 'sum'"
+            f"the rule does not refuse masks, but has masks = {rule.masks} and weighs = "
+            f"{rule.weighs!r}; expected True and 'updates', and a rule that adds the weighted sum"
         )
         before = course.model
         points = self.run(course, masked=True)
@@ -340,7 +347,7 @@ class RuleLaws:
         """The server gives a rule that combines updates a block of coordinates at a time, so a
         coordinate must not depend on another one."""
         rule = self.parsed()
-        if rule.change != "combination":
+        if not isinstance(rule, Combining):
             return
         for round in course.rounds:
             matrix = np.array([update.delta for update in round.updates])

@@ -1,4 +1,4 @@
-"""Plays made-up rounds with a rule as a server does: the same exact sums, the same kinds of change,
+"""Plays made-up rounds with a rule as a server does: the same exact sums, the same bases of rules,
 the same memory of updates, and the same files of the rule's state. Only the fleet is missing."""
 
 import math
@@ -21,10 +21,11 @@ from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
 from muster.server.account.traffic import TransferCost
-from muster.server.aggregation.next_model import CountedRound, MadeModel, NextModel
+from muster.server.aggregation.next_model import NextModel
 from muster.server.aggregators import Aggregator, Cohort, Contribution, Need, State, Weighing
+from muster.server.aggregators.blocks import squared_distances
+from muster.server.aggregators.values import MadeModel
 from muster.server.knowledge.participation import ParticipationHistory, Seen
-from muster.server.updates.blocks import squared_distances
 from muster.server.updates.memory import MEMORY, UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
 from muster.server.updates.uploads import InlineBody, UpdateFormat
@@ -90,7 +91,7 @@ class RuleRun:
         self._seen: list[Sequence[Seen]] = []
         self._rows: dict[str, MemoryRow] = {}
         self._folder: Path | None = None
-        if rule.change in ("memory", "recall"):
+        if rule.remembers():
             self._folder = Path(tempfile.mkdtemp(prefix="muster-rule-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         state = rule.initial_state(_frozen(course.model))
@@ -149,7 +150,7 @@ class RuleRun:
             self._participation.enter(self._seen_in(round, empty=False))
         counted = [self._pending(update) for update in round.updates]
         nothing = _Attempt(None, None, ())
-        if not counted and self.rule.change != "recall":
+        if not counted and not self.rule.makes_every_version():
             return self._emptied(nothing)
         weighing = self.rule.weigh(self._cohort(round, counted), now.state)
         require_possible(self.rule, counted, weighing)
@@ -157,10 +158,8 @@ class RuleRun:
             return self._emptied(nothing._replace(weighing=weighing))
         self._fold(counted, weighing, now.state)
         masks = [None if u.trained is None else Mask(u.trained) for u in round.updates]
-        weighed = CountedRound(len(self.points), counted, weighing)
-        made = self._next.make(
-            now.model, weighed._replace(masks=masks) if self._masked else weighed
-        )
+        weighed = len(self.points), counted, weighing
+        made = self._next.make(now.model, *weighed, masks=masks if self._masked else None)
         memory = self._memory.durable() if self._memory is not None else ()
         return _Attempt(weighing, made, memory)
 
@@ -177,7 +176,7 @@ class RuleRun:
             weights = [self.rule.weight(update.contribution, state) for update in counted]
         for update, weight in zip(counted, weights, strict=True):
             update.weight = weight
-            if self.rule.change in ("sum", "step"):
+            if self.rule.adds_up():
                 entries = self._sum.parameters
                 self._sum.add(update.body.read(0, entries), weight)
 

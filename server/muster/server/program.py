@@ -230,7 +230,7 @@ def strategy_of(
     config: ServerProcess, folder: Path, environment: ServerEnvironment
 ) -> StrategyDriver | None:
     """Return the driver of the run's strategy; None if a rule makes the versions."""
-    if config.server.aggregator.change != "strategy":
+    if not config.server.aggregator.runs_strategy():
         return None
     if environment.strategy is None:
         raise ConfigError("server.aggregator: a strategy needs a process beside the server")

@@ -10,10 +10,10 @@ from muster.common.exact_sum import ExactSum
 from muster.common.masks import Mask
 from muster.server.aggregators import BUILT_IN, Aggregator, Contribution, Withholder
 from muster.server.aggregators.combinations import excludes
+from muster.server.aggregators.coverage import Coverage, apply_covered
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedplt import FedPlt
-from muster.server.updates.coverage import Coverage, apply_covered
 
 MASKS = (Mask(np.array([True, True, False, False])), Mask(np.array([False, True, True, False])))
 DELTAS = np.array([[4, 8, 0, 0], [0, 16, 2, 0]], np.float32)
@@ -93,4 +93,4 @@ def test_the_rules_that_work_with_masks_are_those_of_the_page() -> None:
     assert set(BUILT_IN) - refused == works
     for kind in works:
         assert BUILT_IN[kind].weighs == "updates"
-        assert BUILT_IN[kind].change == "sum"
+        assert BUILT_IN[kind].make is Aggregator.make

@@ -10,9 +10,11 @@ import pytest
 from muster.common.compression import Whole
 from muster.common.errors import RemoteProtocolError, RunFailed
 from muster.common.exchange import Outcome, Reason, Update
+from muster.common.seeds import FloatArray
 from muster.common.tensors import WIRE, schema_of
 from muster.server.account.traffic import TransferCost
-from muster.server.aggregators import Contribution, State
+from muster.server.aggregators import Combining, Contribution, Remembering, State
+from muster.server.aggregators.values import Matrix
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.testing import PlusOne
@@ -119,28 +121,37 @@ async def test_an_impossible_weight_ends_the_run_when_the_round_closes(
     assert await made.counted(updates) == arrived, "the failed fold is forgotten"
 
 
+class RememberingOne(Remembering, PlusOne):
+    """The same weights, for updates that are remembered."""
+
+
+class ChoosingOne(Combining, PlusOne):
+    """The same weights, for updates that are combined."""
+
+    def combine(self, updates: Matrix, counted: int) -> FloatArray:
+        return np.asarray(updates[0], np.float64)
+
+
 @pytest.mark.parametrize(
-    ("change", "clip", "largest", "refused"),
+    ("rule", "clip", "largest", "refused"),
     [
-        ("sum", None, 2.0**30 / 6, True),  # its weight is 5 + 1
-        ("sum", None, 2.0**30 / 6.1, False),
-        ("memory", None, 2.0**30, True),  # memories have no weights
-        ("memory", None, 2.0**29, False),
-        ("combination", None, 3e38, False),
-        ("sum", 1.0, 3e38, False),
+        (PlusOne, None, 2.0**30 / 6, True),  # its weight is 5 + 1
+        (PlusOne, None, 2.0**30 / 6.1, False),
+        (RememberingOne, None, 2.0**30, True),  # memories have no weights
+        (RememberingOne, None, 2.0**29, False),
+        (ChoosingOne, None, 3e38, False),
+        (PlusOne, 1.0, 3e38, False),
     ],
     ids=["half of the range", "less", "remembered", "less of it", "nothing is added up", "clipped"],
 )
 def test_an_update_that_leaves_others_no_room_in_the_sum_is_refused(
     worker: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    change: str,
+    rule: type[PlusOne],
     clip: float | None,
     largest: float,
     refused: bool,
 ) -> None:
-    monkeypatch.setattr(PlusOne, "change", change)
-    made = Folding(2, PlusOne(kind="plus-one", extra=1.0), True, True, worker, False, clip)
+    made = Folding(2, rule(kind="plus-one", extra=1.0), True, True, worker, False, clip)
     fault = made.fault(Contribution("a", "g", 5, 0, squared_norm=largest**2), largest)
     assert (fault is not None) == refused
     if fault is not None:

@@ -27,7 +27,15 @@ from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.run_audit.vector_formulas import VECTOR_FORMULAS
 from muster.emulator.run_audit.weights import clips, compare_weights
 from muster.server.account.store import model_name
-from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
+from muster.server.aggregators import (
+    AGGREGATORS,
+    BUILT_IN,
+    Aggregator,
+    Combining,
+    Recalling,
+    Remembering,
+    Stepping,
+)
 from muster.server.updates.kept import UPDATES, kept_name
 from muster.server.updates.memory import MEMORY
 
@@ -88,7 +96,7 @@ def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
         log.skip(rule)
         return
     form = RuleForm(
-        change=rule.change,
+        change=_change_of(rule),
         parameters=rule.weighs == "parameters",
         mixes=rule.mixes,
         settings=evidence.rule,
@@ -99,6 +107,12 @@ def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
         log.skip(unknown)
         return
     _make_again(evidence, log, form, rule)
+
+
+def _change_of(rule: Aggregator) -> str:
+    """How the formulas call the way in which the rule changes the model."""
+    bases = {Stepping: "step", Combining: "combination", Remembering: "memory", Recalling: "recall"}
+    return next((change for base, change in bases.items() if isinstance(rule, base)), "sum")
 
 
 def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggregator) -> None:

@@ -16,10 +16,11 @@ from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import MemoryRow, ParticipationRow
 from muster.server.aggregation.accountant import Accountant
-from muster.server.aggregation.next_model import CountedRound, NextModel
+from muster.server.aggregation.next_model import NextModel
 from muster.server.aggregation.strategy_rounds import replies_of
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators import OF_UPDATES, Cohort, Need, State, Weighing
+from muster.server.aggregators.blocks import squared_distances
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.round import Round
@@ -28,7 +29,6 @@ from muster.server.runtime.worker import WorkerThread
 from muster.server.settings.privacy import Privacy
 from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
-from muster.server.updates.blocks import squared_distances
 from muster.server.updates.folding import fault_of
 from muster.server.updates.kept import KeptUpdates
 from muster.server.updates.memory import UpdateMemory
@@ -75,7 +75,7 @@ class Aggregation:
         population: what the aggregator may know of all devices.
         sums: asks for the sums of updates that processes hold.
         kept: where the updates of every round are kept; None if they are not.
-        memory: the last updates of all clients; None unless the model changes by memory.
+        memory: the last updates of all clients; None unless the aggregator remembers.
         strategy: makes the versions in place of the rule; None: none does.
     """
 
@@ -167,14 +167,12 @@ class Aggregation:
             await self._worker.run(self._add_noise, round, self._privacy)
         if self._adds_bases:
             await self._worker.run(self._add_bases, round, counted)
-        # Combining many vectors takes long, even if they are small.
-        combines = self._rule.change == "combination"
-        run = self._worker.run_in_thread if combines else self._worker.run
-        weighed = CountedRound(round.number, counted, weighing, self._scale(round))
+        run = self._worker.run_in_thread if self._rule.computes_long() else self._worker.run
+        masks = None
         if self._receiver.formats.masked:
             masks = [self._receiver.formats.mask_of(update.update.key) for update in counted]
-            weighed = weighed._replace(masks=masks)
-        made = await run(self._next.make, self._versions.model, weighed)
+        weighed = round.number, counted, weighing, self._scale(round), masks
+        made = await run(self._next.make, self._versions.model, *weighed)
         if made.estimates:
             self._pending.estimates(round.number, made.estimates)
         return Aggregated(counted, weights, normaliser, made.model, made.state)
@@ -242,8 +240,11 @@ class Aggregation:
         round = updates.round
         for tries_left in reversed(range(_TRIES)):
             counted, weighing = await self._weighed(updates, counted)
-            # Without a normaliser, the updates may still count in a later round.
-            if not weighing.normaliser or self._memory is not None:
+            if not weighing.normaliser:  # the updates may still count in a later round
+                break
+            if self._memory is not None:  # which adds them up
+                for update, weight in zip(counted, weighing.weights, strict=True):
+                    update.weight = weight
                 break
             missing = await self._fold(round, counted, weighing.weights)
             if not missing:
@@ -321,7 +322,7 @@ class Aggregation:
         Raises:
             Diverged: no other update counts.
         """
-        adds_up = self._rule.change in ("sum", "step") and self._rule.weights == "at-close"
+        adds_up = self._rule.adds_up() and self._rule.weights == "at-close"
         while True:
             weighing = await self._weigh(updates, counted)
             left = len(updates.left_out)
@@ -343,7 +344,7 @@ class Aggregation:
             self._participation.leave_out(self._population.places([*updates.left_out]))
         elif self._learns:
             self._learn(updates, {contribution.client for contribution in contributions})
-        least = 0 if self._rule.change == "recall" else self._config.server.minimum
+        least = 0 if self._rule.makes_every_version() else self._config.server.minimum
         if len(counted) < least:
             return Weighing((), 0.0, self._versions.state)
         number, state = updates.round.number, self._versions.state

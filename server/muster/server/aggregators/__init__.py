@@ -1,17 +1,19 @@
 """The aggregators: one file per rule, and the table of the built-in rules.
 
-`contract` defines the interface that a rule implements, `facts` what it may know, `requirements`
-what it can require, and `combinations` with what that cannot be combined. `averaging`,
-`inverse`, `estimation`, `robust` and `retaining` hold what several rules share. Of the other
-folders of the server only knowledge is imported.
+`contract` defines the interface that a rule implements, `bases` the ways in which it changes the
+model, `facts` what it may know, `values` what goes in and comes out, `requirements` what it can
+require, and `combinations` with what that cannot be combined. `averaging`, `inverse`, `estimation`,
+`robust` and `retaining` hold what several rules share; `blocks` and `coverage` are arithmetic. Of
+the other folders of the server only knowledge is imported.
 """
 
 from muster.common.plugins import Registry
 from muster.server.aggregators.aaggff_s import AaggffS
 from muster.server.aggregators.agnostic import Agnostic
+from muster.server.aggregators.bases import Combining, Recalling, Remembering, Stepping, Strategy
 from muster.server.aggregators.bulyan import Bulyan
 from muster.server.aggregators.calibrated import Calibrated
-from muster.server.aggregators.contract import Aggregator, State, Weighing
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import OF_UPDATES, Cohort, Conditions, Contribution, Need
 from muster.server.aggregators.fedadagrad import FedAdagrad
 from muster.server.aggregators.fedadam import FedAdam
@@ -39,6 +41,7 @@ from muster.server.aggregators.rational_fedavg import RationalFedAvg
 from muster.server.aggregators.requirements import Requirement, Withholder
 from muster.server.aggregators.scaffold import Scaffold
 from muster.server.aggregators.trimmed_mean import TrimmedMean
+from muster.server.aggregators.values import State, Weighing
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
 
 BUILT_IN: dict[str, type[Aggregator]] = {
@@ -84,11 +87,16 @@ __all__ = [
     "OF_UPDATES",
     "Aggregator",
     "Cohort",
+    "Combining",
     "Conditions",
     "Contribution",
     "Need",
+    "Recalling",
+    "Remembering",
     "Requirement",
     "State",
+    "Stepping",
+    "Strategy",
     "Weighing",
     "Withholder",
 ]

@@ -15,7 +15,6 @@ import numpy as np
 
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.retaining import (
     DeviceWeights,
@@ -23,6 +22,7 @@ from muster.server.aggregators.retaining import (
     equal_weights,
     losses_of,
 )
+from muster.server.aggregators.values import State
 from muster.server.knowledge.solvers import least_quadratic
 
 _RESPONSES: Mapping[str, Callable[[FloatArray], FloatArray]] = MappingProxyType(

@@ -10,8 +10,8 @@ the iterates.
 from typing import ClassVar, Literal
 
 from muster.server.aggregators.averaging import Averaging
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Contribution
+from muster.server.aggregators.values import State
 
 
 class Agnostic(Averaging):

@@ -5,7 +5,8 @@ from typing import Literal
 import numpy as np
 
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.contract import Aggregator
+from muster.server.aggregators.values import State
 
 
 class Averaging(Aggregator):

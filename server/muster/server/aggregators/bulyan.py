@@ -8,10 +8,10 @@ ICML 2018, section 4, with Krum as the rule A. https://arxiv.org/abs/1802.07927
 import numpy as np
 
 from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import Matrix
 from muster.server.aggregators.facts import Cohort, Need
 from muster.server.aggregators.krum import ranked, scores
 from muster.server.aggregators.robust import Chosen, Coordinatewise, Tolerant
+from muster.server.aggregators.values import Matrix
 
 
 class Bulyan(Tolerant, Coordinatewise):

@@ -18,10 +18,10 @@ from muster.common.bounds import Positive
 from muster.common.errors import ConfigError
 from muster.common.features import Feature
 from muster.common.seeds import BoolArray, FloatArray
-from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.facts import Cohort, Conditions, Need
 from muster.server.aggregators.inverse import InversePropensity
+from muster.server.aggregators.values import State, Weighing
 from muster.server.knowledge.calibration import CalibrationResult as Weights
 from muster.server.knowledge.calibration import calibrate
 from muster.server.knowledge.population import Population

@@ -21,38 +21,26 @@ implements `weigh`. If a rule needs to know more than the contributions, it name
 and gets it in `cohort`. This includes the truth that an oracle uses and that only an emulator
 knows.
 
-Other rules change the model differently, which they declare in `change`: by an optimizer's step, by
-a combination of the updates other than their sum, with the last updates of all clients, or by the
-strategy of an app.
+Other rules change the model differently, and derive from another base (`bases`): by an optimizer's
+step, by a combination of the updates other than their sum, with the last updates of all clients, or
+by the strategy of an app.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from muster.common.exact_sum import apply
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
+from muster.server.aggregators.coverage import apply_covered
 from muster.server.aggregators.facts import Cohort, Conditions, Contribution, Need
 from muster.server.aggregators.requirements import Requirement
+from muster.server.aggregators.values import CountedRound, MadeModel, Retention, State, Weighing
 from muster.server.knowledge.population import Population
-
-State = Mapping[str, npt.NDArray[Any]]
-"""Named arrays of any fixed dtype; empty for a rule that remembers nothing."""
-
-Matrix = npt.NDArray[np.float32]
-"""Some coordinates of several vectors, one vector in a row."""
-
-
-Change = Literal["sum", "step", "combination", "memory", "recall", "strategy"]
-"""How a rule changes the model: see `Aggregator.change`."""
-
-Retention = Literal["update", "model"]
-"""What a rule retains of every client: see `Aggregator.retains`."""
-
 
 _REQUIREMENTS: Mapping[Need, tuple[Requirement, ...]] = {
     Need.POPULATION: (Requirement.POPULATION, Requirement.COVARIATES),
@@ -66,34 +54,21 @@ _REQUIREMENTS: Mapping[Need, tuple[Requirement, ...]] = {
 """What a rule requires because of what it needs to know."""
 
 
-class Weighing(NamedTuple):
-    """The weights that a rule gives to the updates of a round.
-
-    Attributes:
-        weights: one per contribution, in their order; finite, >= 0.
-        normaliser: the divisor of the weighted sum; if it is 0, the round is empty.
-        state: the rule's next state.
-        estimates: the quantities that the weights are based on, for the ledger. By name, each is a
-            number, a word, or a table of these by name.
-        warnings: sentences for people.
-        past: if the model changes by memory, the factor p of the sum of the last updates of all
-            clients before this round. The weights must all be the same.
-        recalled: if the model changes by recall, the weights of all enrolled clients, finite and
-            >= 0, by client.
-    """
-
-    weights: Sequence[float]
-    normaliser: float
-    state: State
-    estimates: Mapping[str, Any] = {}
-    warnings: Sequence[str] = ()
-    past: float = 0.0
-    recalled: Mapping[str, float] = {}
+_BASES = {
+    "sum": "Aggregator",
+    "step": "Stepping",
+    "combination": "Combining",
+    "memory": "Remembering",
+    "recall": "Recalling",
+    "strategy": "Strategy",
+}
+"""The base that stands for each value of `change`, which rules declared before there were bases."""
 
 
 class Aggregator(Plugin):
-    """A rule that combines the updates of a round into the next version of the model. Its settings
-    are its fields."""
+    """A rule that combines the updates of a round into the next version of the model: by their
+    weighted sum, as above, unless it derives from one of the other bases. Its settings are its
+    fields."""
 
     weighs: ClassVar[Literal["updates", "parameters"]] = "updates"
     """Whether the weights apply to the updates Δ_i or to the parameters θ_i."""
@@ -106,24 +81,6 @@ class Aggregator(Plugin):
     """Whether the rule still makes sense if the server clips updates, weighs all devices alike and
     adds noise (`server.privacy`): whether it uses the mean of the updates and nothing else."""
 
-    change: ClassVar[Change] = "sum"
-    """How the model changes.
-
-    - sum: by s·Σ w_i·Δ_i, as above.
-    - step: by what `step` makes of s·Σ w_i·Δ_i.
-    - combination: by s·c. `combine` makes c from the updates coordinate by coordinate, for example
-      as their median. The weights only say which updates it gets: those whose weight is not 0. The
-      server keeps the updates until the round closes.
-    - memory: by s·Σ w·(Δ_i − y_i) + p·Σ y_j, where y_i is the last update of client i, and 0 before
-      its first one. The first sum is over the round, the second one over all clients. Then y_i ←
-      Δ_i for the clients of the round. The server keeps y_i, and folds when the round has closed.
-    - recall: by what is retained of all clients, with the weights a_j of `Weighing.recalled`, after
-      the updates of the round have taken their places: see `Aggregator.retains`. The rule makes a
-      version in every round, also if no update counts in it.
-    - strategy: to what the strategy of an app makes of the updates, in a process beside the server
-      (`muster.server.strategy`). It also chooses the devices of a round. The weights are 1.
-    """
-
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
     depend on the set of clients in the round, so the server folds the updates after it closed."""
@@ -135,16 +92,85 @@ class Aggregator(Plugin):
     control: ClassVar[bool] = False
     """Whether devices correct their local steps by control variates (SCAFFOLD). Then a download has
     a second vector after the model, `control_variate`, and an update a second vector after Δ_i, the
-    change of the device's own control variate. `step` gets the mean of both, one after the other.
-    The rule must change the model by a step, and weigh all updates alike."""
+    change of the device's own control variate. Only a `Stepping` can have them, and it must weigh
+    all updates alike."""
 
     announces: ClassVar[bool] = False
     """Whether devices are told their weights in the model (`announced`)."""
 
     masks: ClassVar[bool] = False
-    """Whether devices may train parts of the model. The rule must weigh updates, and change the
-    model by their weighted sum. The sum is then taken over the updates that have a coordinate, and
-    multiplied by ψ (see `compensates`). A coordinate that no update has keeps its value."""
+    """Whether devices may train parts of the model. The rule must weigh updates, and add their
+    weighted sum. The sum is then taken over the updates that have a coordinate, and multiplied by ψ
+    (see `compensates`). A coordinate that no update has keeps its value."""
+
+    change: ClassVar[str]
+    """No longer in use: it said what the base of a rule says now."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse `change`.
+
+        Raises:
+            TypeError: the class sets it.
+        """
+        super().__init_subclass__(**kwargs)
+        if "change" in vars(cls):
+            found = vars(cls)["change"]
+            expected = _BASES.get(found, f"one of {', '.join(_BASES.values())}")
+            raise TypeError(
+                f"{cls.__name__} sets change = {found!r}, which its base says now; derive it from "
+                f"muster.server.aggregators.{expected} instead, and leave change out"
+            )
+
+    def make(self, model: Vector, round: CountedRound) -> MadeModel:
+        """Return the version that follows on `model`. A weighted sum makes κ·model + s·Σ w·Δ /
+        normaliser. The state is that of the weighing, unless making the version changes it.
+
+        Raises:
+            Diverged: the model has an entry that is not finite.
+            RunFailed: the weights are impossible.
+        """
+        if round.masks is not None:
+            return self._made_where_trained(model, round)
+        weights, normaliser, keep = round.weighing.weights, round.weighing.normaliser, 1.0
+        if self.weighs == "parameters":
+            share = math.fsum(weights) / normaliser
+            keep = 1.0 - share if self.mixes else 0.0
+            if not round.has_bases:
+                keep += share
+        new = apply(model, round.sum, keep=keep, scale=round.scale, normaliser=normaliser)
+        return MadeModel(new, round.weighing.state)
+
+    def _made_where_trained(self, model: Vector, round: CountedRound) -> MadeModel:
+        """model + s·ψ ⊙ Σ w·m⊙Δ / normaliser, with the coverage of its coordinates."""
+        coverage, weighing = round.coverage, round.weighing
+        assert coverage is not None
+        assert round.masks is not None
+        of_round = weighing.weights, weighing.normaliser, self.compensates()
+        coverage.enter(round.masks, *of_round)
+        new = apply_covered(model, round.sum, coverage, round.scale)
+        return MadeModel(new, weighing.state, {"coverage": coverage.shares()})
+
+    def adds_up(self) -> bool:
+        """Return whether the rule changes the model by the weighted sum of the updates, so that the
+        server adds each to a sum and needs it no more."""
+        return True
+
+    def remembers(self) -> bool:
+        """Return whether the server keeps the last update of every client for the rule."""
+        return False
+
+    def makes_every_version(self) -> bool:
+        """Return whether every round makes a version, also if no update counts in it."""
+        return False
+
+    def computes_long(self) -> bool:
+        """Return whether `make` takes long even if the model is small."""
+        return False
+
+    def runs_strategy(self) -> bool:
+        """Return whether the strategy of an app makes the versions, in a process beside the
+        server."""
+        return False
 
     def compensates(self) -> bool:
         """Return whether, if devices train parts of the model, the weighted sum of a coordinate is
@@ -159,11 +185,11 @@ class Aggregator(Plugin):
 
     def asks_again(self) -> bool:
         """Return whether the rule needs each update by itself, and not only their weighted sum."""
-        return self.change not in ("sum", "step") or Need.DISTANCES in self.needs()
+        return not self.adds_up() or Need.DISTANCES in self.needs()
 
     def adds_parts(self) -> bool:
         """Return whether the rule works with updates of parts of the model."""
-        return self.masks and self.weighs == "updates" and self.change == "sum"
+        return self.masks and self.weighs == "updates" and self.adds_up()
 
     def weight(self, contribution: Contribution, state: State) -> float:
         """Return the weight of one update, finite and >= 0. A rule whose weights are known on
@@ -190,40 +216,13 @@ class Aggregator(Plugin):
         nothing else, so that a plan knows it too."""
         return True
 
-    def step(self, mean: FloatArray, state: State) -> tuple[FloatArray, State]:
-        """Return what is added to the model, and the next state. A rule whose change is a
-        step implements it.
-
-        Args:
-            mean: the weighted sum of the updates divided by the normaliser, float64, shape
-                (parameters,).
-        """
-        raise TypeError(f"{type(self).__name__} adds the weighted sum to the model")
-
-    def combine(self, updates: Matrix, counted: int) -> FloatArray:
-        """Return what is added to some coordinates of the model, float64, shape (coordinates,). A
-        rule whose change is a combination implements it. The server calls it for one block of
-        coordinates after the other.
-
-        Args:
-            updates: the updates whose weight is not 0, in the order of the contributions; float32,
-                shape (updates, coordinates). The rule may overwrite them.
-            counted: the number of updates that count, also those with weight 0.
-        """
-        raise TypeError(f"{type(self).__name__} combines updates by their weights")
-
     def retains(self) -> Retention:
-        """Return what the server retains of every client, if the rule changes the model by recall.
-
-        - update: y_j, the last update of client j. The next model is θ + Σ a_j·y_j / normaliser.
-        - model: m_j, the version that client j trained from plus its last update. The next model is
-          Σ a_j·m_j / normaliser, and for the share that these weights leave of 1, θ.
-        """
+        """Return what the server keeps of every client, if it does: see `Recalling.retains`."""
         return "update"
 
     def vectors(self) -> int:
         """Return the number of vectors in a download, and in an update."""
-        return 2 if self.control else 1
+        return 1
 
     def control_variate(self, state: State) -> Vector:
         """Return the control variate that devices get with the model, float32, shape (parameters,).
@@ -281,7 +280,7 @@ class Aggregator(Plugin):
             Requirement.CONTROL_VARIATES: self.control,
             Requirement.PLAIN_SGD: self.control,
             Requirement.OWN_WEIGHTS: not self.private,
-            Requirement.STRATEGY: self.change == "strategy",
+            Requirement.STRATEGY: self.runs_strategy(),
         }
         named = (requirement for requirement, holds in declared.items() if holds)
         return frozenset(named).union(*(_REQUIREMENTS.get(need, ()) for need in self.needs()))
@@ -289,10 +288,10 @@ class Aggregator(Plugin):
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         """Yield the reasons of its own why the rule cannot work under these conditions, one
         sentence each; none if it can. What `requires` names is refused without it."""
-        if self.control and self.change != "step":
+        if self.control and self.vectors() == 1:
             yield (
-                f"{self.kind!r} has control variates, for which a rule needs change = 'step', but "
-                f"has change = {self.change!r}"
+                f"{self.kind!r} has control variates, but adds no step of its own; derive its "
+                f"class from muster.server.aggregators.Stepping"
             )
 
     def objections(self, population: Population) -> Iterator[str]:

@@ -19,9 +19,9 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.config import Section
 from muster.common.seeds import BoolArray, FloatArray, IntArray
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Cohort, Conditions
 from muster.server.aggregators.inverse import of_contributions
+from muster.server.aggregators.values import State
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.propensity import (
     CLASSIFIERS,

@@ -9,8 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Contribution
+from muster.server.aggregators.values import State
 
 
 class FedAsync(Aggregator):

@@ -6,8 +6,9 @@ AISTATS 2017, Algorithm 1. https://arxiv.org/abs/1602.05629
 
 from typing import ClassVar
 
-from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Contribution
+from muster.server.aggregators.values import State
 
 
 class FedAvg(Aggregator):

@@ -8,8 +8,8 @@ import numpy as np
 
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.optimizing import Optimizing, Share
+from muster.server.aggregators.values import State
 
 
 class FedAvgM(Optimizing):

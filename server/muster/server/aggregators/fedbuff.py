@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Contribution
+from muster.server.aggregators.values import State
 
 
 class FedBuff(Aggregator):

@@ -8,10 +8,10 @@ Biases, arXiv:2604.26604, section 4. Equation 12 is the rule with `normalise = "
 from collections.abc import Iterator
 from typing import ClassVar
 
-from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.estimation import EnrollmentModel, ParticipationModel
 from muster.server.aggregators.facts import Cohort, Conditions, Need
 from muster.server.aggregators.inverse import InversePropensity, inverse
+from muster.server.aggregators.values import State, Weighing
 
 
 class FedIpw(InversePropensity):

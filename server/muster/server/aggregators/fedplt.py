@@ -7,8 +7,9 @@ updates that count in the round, because only then the result is a weighted mean
 
 from typing import ClassVar
 
-from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Contribution
+from muster.server.aggregators.values import State
 
 
 class FedPlt(Aggregator):

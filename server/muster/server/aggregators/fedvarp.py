@@ -7,16 +7,16 @@ Participation in Federated Learning, UAI 2022, Algorithm 1. https://arxiv.org/ab
 from typing import ClassVar
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
+from muster.server.aggregators.bases import Remembering
 from muster.server.aggregators.facts import Cohort
+from muster.server.aggregators.values import State, Weighing
 
 
-class FedVarp(Aggregator):
+class FedVarp(Remembering):
     """θ ← θ + η·(1/|S| Σ (Δ_i − y_i) + 1/N Σ y_j), where S are the clients whose updates count, y_j
     is the last update of client j (0 before its first one), and N the number of enrolled devices.
     Every device counts alike, whatever its examples."""
 
-    change: ClassVar[Change] = "memory"
     discounts: ClassVar[bool] = False
 
     rate: Positive = 1.0

@@ -1,12 +1,8 @@
 """The strategy of a Flower app in place of a rule (docs/flower.md)."""
 
-from typing import ClassVar
-
-from muster.server.aggregators.contract import Aggregator, Change
+from muster.server.aggregators.bases import Strategy
 
 
-class FlowerStrategy(Aggregator):
+class FlowerStrategy(Strategy):
     """The strategy of the scenario's Flower app makes every version, in a process of its own. It
     also decides which devices a round calls, and what they are told."""
-
-    change: ClassVar[Change] = "strategy"

@@ -12,8 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from muster.server.aggregators.contract import Aggregator, State, Weighing
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Cohort, Need
+from muster.server.aggregators.values import State, Weighing
 
 
 class Importance(Aggregator):

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.retaining import DeviceWeights, Retaining, losses_of
+from muster.server.aggregators.values import State
 
 
 class IncFl(Retaining):

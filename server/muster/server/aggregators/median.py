@@ -7,8 +7,8 @@ Rates, ICML 2018, Definition 1 and Algorithm 1 (option I). https://arxiv.org/abs
 import numpy as np
 
 from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import Matrix
 from muster.server.aggregators.robust import Coordinatewise
+from muster.server.aggregators.values import Matrix
 
 
 class Median(Coordinatewise):

@@ -7,11 +7,12 @@ NeurIPS 2021, Algorithm 1 (MIFA). https://arxiv.org/abs/2106.04159
 from typing import ClassVar, Literal
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
+from muster.server.aggregators.bases import Remembering
 from muster.server.aggregators.facts import Cohort
+from muster.server.aggregators.values import State, Weighing
 
 
-class Mifa(Aggregator):
+class Mifa(Remembering):
     """θ ← θ + η/N Σ G_j, where G_j is the last update of client j and N the number of enrolled
     devices. Every device counts alike, whatever its examples.
 
@@ -20,7 +21,6 @@ class Mifa(Aggregator):
     `training.gradient`; otherwise an update keeps the learning rate with which it was trained.
     """
 
-    change: ClassVar[Change] = "memory"
     discounts: ClassVar[bool] = False
 
     rate: Positive = 1.0

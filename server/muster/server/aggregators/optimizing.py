@@ -5,7 +5,7 @@ Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2. https://a
 """
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -13,16 +13,15 @@ from pydantic import Field
 from muster.common.bounds import Positive
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import Change, State
+from muster.server.aggregators.bases import Stepping
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.aggregators.values import State
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Optimizing(FedAvg):
+class Optimizing(Stepping, FedAvg):
     """A rule whose step follows from the mean of the updates, weighted by examples."""
-
-    change: ClassVar[Change] = "step"
 
     rate: Positive = 1.0
     """Learning rate η of the server."""

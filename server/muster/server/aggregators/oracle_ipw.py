@@ -8,9 +8,9 @@ It is the reference that other rules are compared with.
 import numpy as np
 
 from muster.common.exchange import PROPENSITY
-from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.facts import Cohort, Need
 from muster.server.aggregators.inverse import InversePropensity, inverse, of_contributions
+from muster.server.aggregators.values import State, Weighing
 from muster.server.knowledge.propensity import clipped, overlap_of
 
 

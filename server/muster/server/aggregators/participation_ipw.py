@@ -9,10 +9,10 @@ unbiased if enrollment is; otherwise it optimises the objective of the enrolled 
 from collections.abc import Iterator
 from typing import ClassVar
 
-from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.facts import Cohort, Conditions, Need
 from muster.server.aggregators.inverse import InversePropensity, inverse
+from muster.server.aggregators.values import State, Weighing
 
 
 class ParticipationIpw(InversePropensity):

@@ -11,9 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, State, Weighing
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Cohort, Contribution, Need
 from muster.server.aggregators.requirements import Requirement
+from muster.server.aggregators.values import State, Weighing
 
 _LEAST_LOSS = 1e-10
 """Added to every loss, as in the authors' program (github.com/litian96/fair_flearn), because

@@ -6,9 +6,9 @@ Aggregation for Improving Rational Participation, 2026, Algorithm 4. https://arx
 
 from collections.abc import Sequence
 
-from muster.server.aggregators.contract import State
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.retaining import DeviceWeights, Retaining, equal_weights
+from muster.server.aggregators.values import State
 
 
 class RationalFedAvg(Retaining):

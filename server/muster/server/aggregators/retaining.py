@@ -16,9 +16,10 @@ import numpy as np
 from muster.common.exchange import Valuation
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import Aggregator, Change, Retention, State, Weighing
+from muster.server.aggregators.bases import Recalling
 from muster.server.aggregators.facts import Cohort, Need
 from muster.server.aggregators.requirements import Requirement
+from muster.server.aggregators.values import Retention, State, Weighing
 from muster.server.knowledge.utilities import Utilities, stays
 
 
@@ -37,7 +38,7 @@ class DeviceWeights(NamedTuple):
     warnings: Sequence[str] = ()
 
 
-class Retaining(Aggregator):
+class Retaining(Recalling):
     """A rule that gives every enrolled device k a weight α_k, also while it declines.
 
     With `retention = "update"` the next model is θ + Σ α_k·D_k, where D_k is the last update of
@@ -50,7 +51,6 @@ class Retaining(Aggregator):
         alpha: α of the newest version, float64, shape (enrolled,); empty before the first one.
     """
 
-    change: ClassVar[Change] = "recall"
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
     discounts: ClassVar[bool] = False
     announces: ClassVar[bool] = True

@@ -12,9 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from muster.common.bounds import DEVICES
-from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import Aggregator, Change, Matrix, State, Weighing
+from muster.server.aggregators.bases import Combining
+from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Cohort, Conditions
+from muster.server.aggregators.values import State, Weighing
 
 _ROUNDING = 1e-9
 """Without this allowance, 0.29·100 = 28.999999999999996 would be rounded down to 28."""
@@ -28,17 +29,12 @@ class Robust(Aggregator):
     discounts: ClassVar[bool] = False
 
 
-class Coordinatewise(Robust):
+class Coordinatewise(Combining, Robust):
     """A rule that combines the updates coordinate by coordinate. All updates get the weight 1."""
-
-    change: ClassVar[Change] = "combination"
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
         size = len(cohort.contributions)
         return Weighing([1.0] * size, float(size), state)
-
-    @abstractmethod
-    def combine(self, updates: Matrix, counted: int) -> FloatArray: ...
 
 
 class Chosen(NamedTuple):

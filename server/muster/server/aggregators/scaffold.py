@@ -12,11 +12,12 @@ import numpy as np
 from muster.common.bounds import Positive
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
+from muster.server.aggregators.bases import Stepping
 from muster.server.aggregators.facts import Cohort, Contribution
+from muster.server.aggregators.values import State, Weighing
 
 
-class Scaffold(Aggregator):
+class Scaffold(Stepping):
     """θ ← θ + η/|S| Σ Δ_i and c ← c + 1/N Σ Δc_i over the clients S whose updates count, of N
     enrolled devices. Client i takes K local steps y ← y − η_l·(g_i(y) − c_i + c) with its learning
     rate η_l. Then Δ_i = y − θ, Δc_i = −c − Δ_i/(K·η_l), and c_i ← c_i + Δc_i. c and all c_i begin
@@ -27,7 +28,6 @@ class Scaffold(Aggregator):
         share: |S|/N of the newest version.
     """
 
-    change: ClassVar[Change] = "step"
     control: ClassVar[bool] = True
 
     rate: Positive = 1.0
@@ -47,7 +47,7 @@ class Scaffold(Aggregator):
         return np.asarray(state["control"])
 
     def step(self, mean: FloatArray, state: State) -> tuple[FloatArray, State]:
-        """See `Aggregator.step`; `mean` is that of Δ_i, and after it that of Δc_i."""
+        """See `Stepping.step`; `mean` is that of Δ_i, and after it that of Δc_i."""
         update, change = np.split(mean, 2)
         control = state["control"] + state["share"] * change
         return self.rate * update, {**state, "control": control.astype(np.float32)}

@@ -7,9 +7,9 @@ Rates, ICML 2018, Definition 2 and Algorithm 1 (option II). https://arxiv.org/ab
 import numpy as np
 
 from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import Matrix
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.robust import Chosen, Coordinatewise, Tolerant
+from muster.server.aggregators.values import Matrix
 
 
 class TrimmedMean(Tolerant, Coordinatewise):

@@ -15,8 +15,8 @@ from pydantic import Field, field_validator
 
 from muster.common.seeds import FloatArray
 from muster.server.aggregators.averaging import Averaging
-from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.facts import Cohort, Conditions, Need
+from muster.server.aggregators.values import State, Weighing
 from muster.server.knowledge.population import Population
 
 _ROUNDING = 1e-6

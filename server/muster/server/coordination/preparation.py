@@ -82,7 +82,7 @@ def memory_of(
     Args:
         parameters: length of an update.
     """
-    if config.server.aggregator.change not in ("memory", "recall"):
+    if not config.server.aggregator.remembers():
         return None
     return UpdateMemory(run_folder / MEMORY, parameters, list(fleet.devices))
 

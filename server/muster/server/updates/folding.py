@@ -99,11 +99,10 @@ class Folding:
         Args:
             largest: the largest absolute entry of the update.
         """
-        if self._rule.change in ("combination", "strategy"):  # nothing is added up
-            return None
-        by_weight = self._rule.change in ("sum", "step")
+        if not self._rule.adds_up():
+            return fault_of(1.0, largest) if self._rule.remembers() else None
         known = self._clip is not None or self._rule.weights == "on-arrival"
-        return fault_of(self._weight(contribution) if by_weight and known else 1.0, largest)
+        return fault_of(self._weight(contribution) if known else 1.0, largest)
 
     def _weight(self, contribution: Contribution) -> float:
         if self._clip is not None:
@@ -123,7 +122,7 @@ class Folding:
 
     async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
         """Fold the updates that count with their weights, unless they were folded on arrival or
-        their processes hold them. If the rule combines them, they only get their weights.
+        their processes hold them. If the rule does not add them up, they only get their weights.
 
         Raises:
             Diverged, RunFailed: see `counted`.
@@ -133,7 +132,7 @@ class Folding:
             if update.update.key.client not in self._begun:
                 update.weight = weight
                 left.append(update)
-        if self._rule.change == "combination":
+        if not self._rule.adds_up():
             for update in left:
                 self._require_possible(update)
             return

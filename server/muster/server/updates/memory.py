@@ -15,7 +15,7 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -25,10 +25,7 @@ from muster.common.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply, app
 from muster.common.files import fsync_folder
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
-from muster.server.aggregators.contract import Retention
-
-if TYPE_CHECKING:
-    from muster.server.updates.round_updates import PendingUpdate
+from muster.server.aggregators.values import CountingUpdate, Retention
 
 MEMORY = "memory.bin"
 """Name of the file in the run folder."""
@@ -104,7 +101,7 @@ class UpdateMemory:
     def step(
         self,
         model: Vector,
-        updates: Sequence["PendingUpdate"],
+        updates: Sequence[CountingUpdate],
         round: int,
         *,
         fresh: float,
@@ -129,7 +126,7 @@ class UpdateMemory:
     def recall(
         self,
         model: Vector,
-        updates: Sequence["PendingUpdate"],
+        updates: Sequence[CountingUpdate],
         round: int,
         weights: Mapping[str, float],
         retention: Retention = "update",
@@ -173,7 +170,7 @@ class UpdateMemory:
         return rows
 
     def _exchange(
-        self, update: "PendingUpdate", round: int, base: Vector | None = None
+        self, update: CountingUpdate, round: int, base: Vector | None = None
     ) -> list[Term]:
         """Write an update into the free slot of its client; return the terms that put it in the
         place of the last one.

@@ -11,7 +11,7 @@ import numpy as np
 from muster.common.errors import RunFailed
 from muster.common.exact_sum import BLOCK, ReadBlock
 from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import Matrix
+from muster.server.aggregators.values import Matrix
 
 _ENTRIES = 1 << 21
 """Entries of a block of all updates. As float32 they take 8 MiB, and a rule needs some copies."""
