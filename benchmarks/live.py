@@ -24,7 +24,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 from processes import cpu_s, tree
 
-import muster.server.account.ledger as ledger_module
+from muster.server.account.tables import schema
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 COUNT_FRAMES = """
@@ -47,9 +47,7 @@ class FakeServer:
         self._journal = (folder / "journal.jsonl").open("w")
         self._ledger = sqlite3.connect(folder / "ledger.sqlite", isolation_level=None)
         self._ledger.execute("PRAGMA journal_mode = WAL")
-        schema = Path(ledger_module.__file__).with_name("ledger.sql").read_text()
-        self._ledger.executescript(schema)
-        self._ledger.execute(f"PRAGMA user_version = {ledger_module.SCHEMA_VERSION}")
+        self._ledger.executescript(schema())
         self._ledger.executemany(
             'INSERT INTO clients (client, "group", position, examples, enrolled) '
             "VALUES (?, 'dev', ?, 10, 1)",

@@ -34,8 +34,9 @@ from muster.emulator import run
 from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import AnswerRow, ContributionRow, PendingTransaction, RoundRow
+from muster.server.account.rows import AnswerRow, ContributionRow, RoundRow
 from muster.server.account.store import Store
+from muster.server.account.transaction import PendingTransaction
 from muster.server.program import members_of
 from muster.server.settings.process import ServerProcess
 from muster.tasks.tasks import read_task
@@ -132,8 +133,8 @@ def write_past(folder: Path, server: ServerProcess, contributions: int, per_roun
         first = (round - 1) * per_round % len(clients)
         called = clients[first : first + per_round]
         row = RoundRow(round, round - 1, round, "aggregated", len(called), len(called),
-                       len(called), 8.0, 8.0, 8.0, 1.0, 60.0 * (round - 1), 60.0 * round, 20, 20,
-                       float(round), float(round) + 0.5, 0.5)  # fmt: skip
+                       len(called), 8.0, 8.0, 8.0, 1.0, 60.0 * (round - 1), 60.0 * round, None,
+                       None, 20, 20, float(round), float(round) + 0.5, 0.5)  # fmt: skip
         pending = PendingTransaction(contributions=list(updates(round, called)))
         answers = [AnswerRow(round, c, "accept", None, None, None, None, 1.0, 20, float(round))
                    for c in called]  # fmt: skip

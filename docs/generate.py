@@ -14,6 +14,7 @@ from generation.commands import commands
 from generation.devices import links, networks, profiles
 from generation.environment import variables
 from generation.journal import events
+from generation.ledger import columns
 from generation.metrics import buckets, metrics
 from generation.protocol import calls, limits, numbers, transitions
 from generation.scenario import plug_ins, scenario_sections
@@ -21,6 +22,7 @@ from generation.scenario import plug_ins, scenario_sections
 import muster.client.device.session
 import muster.server.rounds.phases
 from muster.common.exchange import Decision, Outcome, Reason
+from muster.server.account.tables import LEDGER_TABLES
 from muster.v1 import fleet_pb2 as pb
 
 DOCS = Path(__file__).resolve().parent
@@ -44,7 +46,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "reasons": numbers(pb.Reason, "REASON", Reason),
     },
     "metrics.md": {"buckets": buckets, "metrics": metrics},
-    "results.md": {"events": events},
+    "results.md": {"events": events, **{t.name: columns(t) for t in LEDGER_TABLES}},
     "scenario.md": {
         "sections": scenario_sections,
         "profiles": profiles,

@@ -18,7 +18,7 @@ from muster.client.connection.transport_errors import error_of
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import Term
 from muster.common.exchange import Call, Commit
-from muster.server.account.rows import MemoryRow
+from muster.server.account.run_rows import MemoryRow
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.coordination.closed_round import ClosedRound
 from muster.server.coordination.coordinator import Coordinator

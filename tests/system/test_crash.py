@@ -138,7 +138,7 @@ import os, signal, sys
 from pathlib import Path
 
 from muster.server.aggregators.fedavg import FedAvg
-from muster.server.account.ledger import (Ledger)
+from muster.server.account.ledger import Ledger
 
 
 class Mortal(FedAvg):

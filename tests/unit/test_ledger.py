@@ -9,30 +9,51 @@ import pytest
 from muster.common.errors import LedgerError
 from muster.common.exchange import Reason
 from muster.common.tensors import schema_of
-from muster.server.account.ledger import SCHEMA_VERSION, Ledger
+from muster.server.account.ledger import Ledger
+from muster.server.account.ledger_reader import ReportRow
 from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
+    RoundRow,
+    TransferRow,
+)
+from muster.server.account.run_rows import (
     DeviceEvaluationRow,
-    EndedWork,
     EvaluationRow,
     GroupEvaluationRow,
     MemberRow,
-    PendingTransaction,
-    ReportRow,
-    RoundRow,
     SharedWorkRow,
     StoredVector,
-    TransferRow,
 )
 from muster.server.account.store import Store
+from muster.server.account.tables import SCHEMA_VERSION
+from muster.server.account.transaction import EndedWork, PendingTransaction
 from muster.server.program import members_of
 from muster.server.settings.population import PopulationMember
 from muster.server.settings.process import ServerProcess
 from muster.server.settings.server import ServerSettings
 
 ROW = RoundRow(
-    1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 40, 60, 10.0, 11.0, 1.0
+    1,
+    0,
+    1,
+    "aggregated",
+    2,
+    2,
+    1,
+    5.0,
+    5.0,
+    5.0,
+    1.0,
+    0.0,
+    60.0,
+    None,
+    None,
+    40,
+    60,
+    10.0,
+    11.0,
+    1.0,
 )
 ANSWER = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 40, 10.5)
 CONTRIBUTION = ContributionRow(

@@ -8,8 +8,8 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, DeviceState, Observation
 from muster.common.testing import ManualClock
+from muster.server.account.ledger_reader import ParticipationRow, ReportRow
 from muster.server.account.pending_rows import PendingRows
-from muster.server.account.rows import ParticipationRow, ReportRow
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.participation import ParticipationHistory, Seen

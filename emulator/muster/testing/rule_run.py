@@ -19,7 +19,7 @@ from muster.common.exact_sum import ExactSum, squared_norm
 from muster.common.exchange import Key, Update
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
-from muster.server.account.rows import MemoryRow
+from muster.server.account.run_rows import MemoryRow
 from muster.server.account.traffic import TransferCost
 from muster.server.aggregation.next_model import NextModel
 from muster.server.aggregators import Aggregator, Cohort, Contribution, Need, State, Weighing

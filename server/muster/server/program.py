@@ -24,7 +24,7 @@ from muster.common.journal import Journal
 from muster.common.lines import LinkModel
 from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Connect, Ledger
-from muster.server.account.rows import InputRow, MemberRow
+from muster.server.account.run_rows import InputRow, MemberRow
 from muster.server.account.store import Store
 from muster.server.coordination.coordinator import Coordinator
 from muster.server.coordination.shared_links import least_lines

@@ -33,12 +33,10 @@ from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
     EstimateRow,
-    EvaluationRow,
-    MemberRow,
-    PendingTransaction,
     RoundRow,
-    StoredVector,
 )
+from muster.server.account.run_rows import EvaluationRow, MemberRow, StoredVector
+from muster.server.account.transaction import PendingTransaction
 from muster.wire.bodies import checksum
 from muster.wire.connections.encryption import tls_context
 
@@ -116,8 +114,8 @@ def _verify_state(held: tuple[RoundRecord, ...]) -> None:
 
 def _round(number: int) -> RoundRow:
     return RoundRow(
-        number, number - 1, number, "committed", 2, 2, 2, 20.0, 20.0, 10.0, 2.0, 0.0, 60.0, 8, 8,
-        1.0, 2.0, 1.0,
+        number, number - 1, number, "committed", 2, 2, 2, 20.0, 20.0, 10.0, 2.0, 0.0, 60.0, None,
+        None, 8, 8, 1.0, 2.0, 1.0,
     )  # fmt: skip
 
 

@@ -5,14 +5,13 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from muster.server.account.ledger import SCHEMA_VERSION
+from muster.server.account.tables import schema
 
 STARTED_AT = 1_750_000_000.0
 FINGERPRINT = {"torch": "2.13.0+cpu", "cpu_capability": "AVX2", "device": "cpu", "threads": 1}
@@ -36,8 +35,7 @@ class RunFolder:
         self.rounds = self.version = 0
         self.ledger = sqlite3.connect(path / "ledger.sqlite")
         self.ledger.execute("PRAGMA journal_mode = WAL")
-        self.ledger.executescript(files("muster.server.account").joinpath("ledger.sql").read_text())
-        self.ledger.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self.ledger.executescript(schema())
         self.add("run", id="run-1", incarnation=1, started_at=STARTED_AT, population=0,
                   moments="{}")  # fmt: skip
         self.scenario(SCENARIO)

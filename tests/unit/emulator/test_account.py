@@ -14,7 +14,7 @@ from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.records.account import Account
 from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.records.summary import outline
-from muster.server.account.ledger import SCHEMA_VERSION
+from muster.server.account.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

@@ -29,7 +29,7 @@ from muster.emulator.run_folder.folder import resume_advice
 from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import DATA_VARIABLE
-from muster.server.account.ledger import SCHEMA_VERSION
+from muster.server.account.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

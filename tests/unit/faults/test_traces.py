@@ -6,13 +6,9 @@ import pytest
 
 from muster.emulator.records.fault_traces import LedgerTraces
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import (
-    AnswerRow,
-    ContributionRow,
-    MemberRow,
-    PendingTransaction,
-    RoundRow,
-)
+from muster.server.account.rows import AnswerRow, ContributionRow, RoundRow
+from muster.server.account.run_rows import MemberRow
+from muster.server.account.transaction import PendingTransaction
 
 CLIENTS = ("a", "b")
 
@@ -30,7 +26,7 @@ class Book:
     def commit(self, *updates: ContributionRow, answers: tuple[AnswerRow, ...] = ()) -> None:
         self.round += 1
         times = 0.0, 0.0, 0.0
-        counts = 2, 2, 2, None, None, None, None, None, None, 0, 0
+        counts = 2, 2, 2, None, None, None, None, None, None, None, None, 0, 0
         row = RoundRow(self.round, 0, 0, "empty", *counts, *times)
         self.ledger.commit(row, answers, PendingTransaction(contributions=list(updates)))
 

@@ -8,7 +8,7 @@ import pytest
 
 from muster.common.errors import LedgerError
 from muster.emulator.live.device_life import device_life
-from muster.server.account.ledger import SCHEMA_VERSION
+from muster.server.account.tables import SCHEMA_VERSION
 
 
 def test_a_ledger_without_its_tables_is_damaged(tmp_path: Path) -> None:

@@ -11,12 +11,8 @@ from muster.common.errors import LedgerError
 from muster.emulator.live.fleet_state import GroupEvaluation, LedgerRows
 from muster.emulator.live.ledger_feed import LedgerFeed
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import (
-    EvaluationRow,
-    GroupEvaluationRow,
-    MemberRow,
-    PendingTransaction,
-)
+from muster.server.account.run_rows import EvaluationRow, GroupEvaluationRow, MemberRow
+from muster.server.account.transaction import PendingTransaction
 
 
 @pytest.fixture

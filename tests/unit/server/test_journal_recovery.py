@@ -9,13 +9,9 @@ import pytest
 from muster.common.events import AppMeasured, Evaluated, RoundCommitted
 from muster.server.account.journal_recovery import missing_events, newest, numbers
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import (
-    ContributionRow,
-    EstimateRow,
-    PendingTransaction,
-    RoundRow,
-    StoredVector,
-)
+from muster.server.account.rows import ContributionRow, EstimateRow, RoundRow
+from muster.server.account.run_rows import StoredVector
+from muster.server.account.transaction import PendingTransaction
 
 
 @pytest.fixture
@@ -25,7 +21,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger.begin("run", [], 0.0, 0, {})
     for round in range(1, 6):
         row = RoundRow(round, round - 1, round, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0,
-                       0.0, 8, 8, 10.0 * round, 10.0 * round + 5, 5.0)  # fmt: skip
+                       0.0, None, None, 8, 8, 10.0 * round, 10.0 * round + 5, 5.0)  # fmt: skip
         ledger.commit(row, [], PendingTransaction(), StoredVector("x", 1, b"x"))
     yield ledger
     ledger.close()
@@ -69,7 +65,7 @@ def test_a_missing_round_is_told_with_the_staleness_of_its_updates(
         contribution("d", 6, 3, "late"),
     ]
     row = RoundRow(6, 5, 6, "aggregated", 4, 4, 3, 1.0, 1.0, 1.0, 1.0, 0.0,
-                   0.0, 8, 8, 60.0, 65.0, 5.0)  # fmt: skip
+                   0.0, None, None, 8, 8, 60.0, 65.0, 5.0)  # fmt: skip
     transaction = PendingTransaction(contributions=updates)
     ledger.commit(row, [], transaction, StoredVector("x", 1, b"x"))
     journal = told(tmp_path / "journal.jsonl", 1, 2, 3, 4)
@@ -86,7 +82,7 @@ def test_metrics_of_an_app_are_told_with_the_rounds_that_the_journal_lacks(
         for name in ("app_measured", "other")
     ]
     row = RoundRow(6, 5, 6, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0,
-                   0.0, 8, 8, 60.0, 65.0, 5.0)  # fmt: skip
+                   0.0, None, None, 8, 8, 60.0, 65.0, 5.0)  # fmt: skip
     ledger.commit(row, [], PendingTransaction(estimates=rows), StoredVector("x", 1, b"x"))
 
     def missing(journal: Path) -> list[tuple[str, int]]:

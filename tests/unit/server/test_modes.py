@@ -10,7 +10,7 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import OpenAssignmentRow
+from muster.server.account.ledger_reader import OpenAssignmentRow
 from muster.server.coordination.preparation import restore_assignments
 from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.coordination.shared_flows import SharedFlows

@@ -10,7 +10,7 @@ import pytest
 from muster.common.errors import LedgerError
 from muster.server.account.ledger import Ledger
 from muster.server.account.page_sums import PageSums, require_page_sums, sums_path
-from muster.server.account.rows import EvaluationRow, StoredVector
+from muster.server.account.run_rows import EvaluationRow, StoredVector
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from muster.common.events import DiskHasRoom, DiskRanFull, Event
 from muster.common.full_disk import is_full
 from muster.common.testing import ManualClock
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import PendingTransaction, StoredVector
+from muster.server.account.run_rows import StoredVector
+from muster.server.account.transaction import PendingTransaction
 from muster.server.fleet.patience import Patience
 from muster.server.runtime.room_on_disk import LOOK_S, RoomOnDisk
 from muster.server.runtime.signals import RunSignals

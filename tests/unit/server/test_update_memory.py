@@ -14,7 +14,7 @@ from muster.common.exact_sum import BLOCK
 from muster.common.exchange import Key, Update
 from muster.common.seeds import FloatArray
 from muster.common.tensors import WIRE, Vector
-from muster.server.account.rows import MemoryRow
+from muster.server.account.run_rows import MemoryRow
 from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
 from muster.server.fleet.devices import EnrolledDevice

@@ -9,8 +9,9 @@ from muster.common.exchange import Commit
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector, schema_of
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import PendingTransaction, RoundRow
+from muster.server.account.rows import RoundRow
 from muster.server.account.store import Store
+from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregation.slices import Slices
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators.fedavg import FedAvg
@@ -103,8 +104,8 @@ def test_a_version_is_kept_until_it_is_superseded(tmp_path: Path) -> None:
     for number in (1, 2):
         stored = versions.put(number, vector(number), {})
         row = RoundRow(
-            number, number - 1, number, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0, 60.0, 0, 0,
-            10.0, 11.0, 1.0,
+            number, number - 1, number, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0, 60.0, None,
+            None, 0, 0, 10.0, 11.0, 1.0,
         )  # fmt: skip
         forget = versions.superseded({number, number - 1})
         ledger.commit(row, [], PendingTransaction(), stored.model, stored.state, forget)

@@ -15,7 +15,6 @@ import tomllib
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
@@ -30,22 +29,11 @@ from muster.common.events import AppMeasured
 from muster.common.toml import parse_toml
 from muster.emulator.records.calls import OUTCOMES, calls_of
 from muster.emulator.records.ledger_file import damaged, open_ledger
-from muster.emulator.records.run_row import RunRow
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
+from muster.server.account.run_rows import RunRow
+from muster.server.account.tables import LEDGER_TABLES, RUN
 
-TABLES: Final = (
-    "rounds",
-    "answers",
-    "contributions",
-    "clients",
-    "evaluations",
-    "group_evaluations",
-    "device_evaluations",
-    "valuations",
-    "transfers",
-    "estimates",
-    "faults",
-)
+TABLES: Final = tuple(table.name for table in LEDGER_TABLES if not table.private)
 """The tables of the ledger that an `Account` shows. The others are the server's own records."""
 
 _TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
@@ -199,9 +187,9 @@ class Account:
     @cached_property
     def moments(self) -> dict[str, float]:
         """The population's means of the covariates Z by column, as the server knows them."""
-        [[text]] = self._query("SELECT moments FROM run")
         with self._damage_refused():
-            return {name: float(mean) for name, mean in dict(orjson.loads(text)).items()}
+            means = dict(orjson.loads(self.run.moments))
+            return {name: float(mean) for name, mean in means.items()}
 
     @cached_property
     def x(self) -> pd.DataFrame:
@@ -356,8 +344,7 @@ class Account:
 
     def _run_row(self) -> RunRow:
         self._table("run", "id")  # refuses values of another type
-        columns = ", ".join(field.name for field in fields(RunRow))
-        rows = self._query(f"SELECT {columns} FROM run")
+        rows = self._query(f"SELECT {RUN.names} FROM run")
         if not rows:
             raise LedgerError(
                 f"{self._path}: the server has not begun the run yet; try again in a moment, or "

@@ -16,7 +16,8 @@ from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
 from muster.emulator.run_folder.folder import SCENARIO, afresh
 from muster.emulator.scenario.own_code import modules_of
-from muster.server.account.rows import InputRow
+from muster.server.account.run_rows import InputRow
+from muster.server.account.tables import INPUTS
 
 MAY_CHANGE = (
     "modules",
@@ -101,7 +102,7 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 def recorded_inputs(ledger: sqlite3.Connection) -> list[InputRow]:
     """The inputs with which the run of a ledger began; none in a ledger of an older version."""
-    return [InputRow(*row) for row in ledger.execute("SELECT kind, name, sha256 FROM inputs")]
+    return [InputRow(*row) for row in ledger.execute(f"SELECT {INPUTS.names} FROM inputs")]
 
 
 def changes(recorded: list[InputRow], folder: Path) -> Iterator[Change]:

@@ -5,47 +5,12 @@ from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.common.full_disk import is_of_system
-from muster.server.account.ledger import SCHEMA_VERSION
-from muster.server.account.rows import ValuationRow
-
-_NEW_IN_8 = "NULL AS steps, NULL AS initial_loss"
-_EPSILON = "NULL AS epsilon"
-_NO_VALUATIONS = (
-    "CREATE TEMP VIEW valuations AS SELECT "
-    + ", ".join(f"NULL AS {column}" for column in ValuationRow._fields)
-    + " WHERE 0"
-)
-_NO_INPUTS = "CREATE TEMP VIEW inputs AS SELECT NULL AS kind, NULL AS name, NULL AS sha256 WHERE 0"
-
-_VIEWS_OF_OLDER = {
-    6: (
-        (
-            f"CREATE TEMP VIEW rounds AS SELECT *, NULL AS scenario_s, NULL AS next_s, {_EPSILON} "
-            f"FROM main.rounds"
-        ),
-        (
-            f"CREATE TEMP VIEW contributions AS SELECT *, round AS call_round, {_NEW_IN_8} "
-            f"FROM main.contributions"
-        ),
-        _NO_VALUATIONS,
-        _NO_INPUTS,
-    ),
-    7: (
-        f"CREATE TEMP VIEW rounds AS SELECT *, {_EPSILON} FROM main.rounds",
-        f"CREATE TEMP VIEW contributions AS SELECT *, {_NEW_IN_8} FROM main.contributions",
-        _NO_VALUATIONS,
-        _NO_INPUTS,
-    ),
-    9: (_NO_VALUATIONS, _NO_INPUTS),
-    10: (_NO_VALUATIONS, _NO_INPUTS),
-    12: (_NO_INPUTS,),
-}
-"""Schema version to views that give an older ledger the columns of today, except those that only
-the programs of a run read."""
+from muster.server.account.tables import LEDGER_TABLES, OLDEST_SCHEMA, SCHEMA_VERSION
 
 
 def open_ledger(path: Path) -> sqlite3.Connection:
-    """Open the ledger at `path` for reading, in a transaction that sees one moment.
+    """Open the ledger at `path` for reading, in a transaction that sees one moment. An older ledger
+    gets the tables and columns of today, without values.
 
     Raises:
         LedgerError: there is no ledger, it is damaged, or its schema cannot be read.
@@ -60,9 +25,8 @@ def open_ledger(path: Path) -> sqlite3.Connection:
         connection, version = _begin(path)
     except sqlite3.DatabaseError as error:
         raise damaged(path, error) from error
-    if version in _VIEWS_OF_OLDER:
-        for view in _VIEWS_OF_OLDER[version]:
-            connection.execute(view)
+    if OLDEST_SCHEMA <= version < SCHEMA_VERSION:
+        _renew(connection)
     elif version != SCHEMA_VERSION:
         connection.close()
         raise LedgerError(
@@ -70,6 +34,13 @@ def open_ledger(path: Path) -> sqlite3.Connection:
             f"with the version of muster that wrote it (0: nothing has written it yet)"
         )
     return connection
+
+
+def _renew(connection: sqlite3.Connection) -> None:
+    for table in LEDGER_TABLES:
+        there = connection.execute("SELECT name FROM pragma_table_info(?)", (table.name,))
+        if view := table.view_of_older({name for (name,) in there}):
+            connection.execute(view)
 
 
 def _begin(path: Path) -> tuple[sqlite3.Connection, int]:

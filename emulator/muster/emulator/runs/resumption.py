@@ -19,9 +19,9 @@ from muster.emulator.records.ledger_file import damaged, open_ledger
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, PARTS, afresh, read_values
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
-from muster.server.account.ledger import SCHEMA_VERSION
 from muster.server.account.page_sums import require_page_sums
 from muster.server.account.store import model_name, state_name
+from muster.server.account.tables import SCHEMA_VERSION
 from muster.server.updates.memory import MEMORY
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")

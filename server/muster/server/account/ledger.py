@@ -9,33 +9,47 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import resources
 from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.common.full_disk import is_full, is_of_system
 from muster.server.account.ledger_reader import LedgerReader
 from muster.server.account.page_sums import PageSums, require_page_sums
-from muster.server.account.rows import (
-    COUNT_CONTRIBUTIONS,
-    INSERT_ANSWER,
-    INSERT_ROUND,
-    AnswerRow,
+from muster.server.account.rows import AnswerRow, RoundRow
+from muster.server.account.run_rows import (
     EvaluationRow,
     InputRow,
     MemberRow,
-    PendingTransaction,
-    RoundRow,
-    Statement,
+    RunRow,
+    StateRow,
     StoredVector,
+    VersionRow,
 )
-
-SCHEMA_VERSION = 13
+from muster.server.account.tables import (
+    AGGREGATOR_STATE,
+    ANSWERS,
+    CLIENTS,
+    DEVICE_EVALUATIONS,
+    EVALUATIONS,
+    GROUP_EVALUATIONS,
+    INPUTS,
+    ROUNDS,
+    RUN,
+    SCHEMA_VERSION,
+    VERSIONS,
+    schema,
+)
+from muster.server.account.transaction import PendingTransaction, Statement
 
 LOG_BYTES = 16 << 20
 """Length of the log from which on it is copied into the file. Each copy costs two waits for the
 disk, one of them for the checksums of the pages, and rewrites pages that change in every round.
 SQLite's own default, 4 MiB, costs a round of ten clients 5 % more."""
+
+_COUNT_CONTRIBUTIONS = (
+    "UPDATE rounds SET contributions = (SELECT coalesce(max(rowid), 0) FROM contributions) "
+    "WHERE round = ?"
+)
 
 Connect = Callable[..., sqlite3.Connection]
 """Opens a database, with the parameters of `sqlite3.connect`."""
@@ -96,8 +110,7 @@ class Ledger(LedgerReader):
         self._db.execute("PRAGMA secure_delete = OFF")
         version = self._one("PRAGMA user_version")
         if version == 0 and not self._one("SELECT count(*) FROM sqlite_master"):
-            ddl = resources.files(__package__).joinpath("ledger.sql").read_text()
-            self._db.executescript(f"BEGIN; {ddl} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            self._db.executescript(f"BEGIN;\n{schema()}\nCOMMIT;")
         elif version != SCHEMA_VERSION:
             raise LedgerError(
                 f"{path} has ledger schema {version}; this muster writes {SCHEMA_VERSION}. Resume "
@@ -156,23 +169,12 @@ class Ledger(LedgerReader):
         """
         known = self._one("SELECT id FROM run")
         if known is None:
+            row = RunRow(run, 1, None, None, at, None, None, population, json.dumps(moments))
             self._transaction(
                 [
-                    (
-                        (
-                            "INSERT INTO run (id, incarnation, started_at, population, moments) "
-                            "VALUES (?, 1, ?, ?, ?)"
-                        ),
-                        [(run, at, population, json.dumps(moments))],
-                    ),
-                    (
-                        (
-                            'INSERT INTO clients (client, "group", position, examples, enrolled, '
-                            "z) VALUES (?, ?, ?, ?, ?, ?)"
-                        ),
-                        list(members),
-                    ),
-                    ("INSERT INTO inputs (kind, name, sha256) VALUES (?, ?, ?)", list(inputs)),
+                    (RUN.insert(), [row]),
+                    (CLIENTS.insert(), list(members)),
+                    (INPUTS.insert(), list(inputs)),
                 ]
             )
             return 1
@@ -202,7 +204,7 @@ class Ledger(LedgerReader):
         self._transaction(
             [
                 ("UPDATE run SET status = ?, detail = ?, ended_at = ?", values),
-                *forget_statements(forget),
+                *_forget_statements(forget),
             ]
         )
 
@@ -238,16 +240,16 @@ class Ledger(LedgerReader):
                 afterwards.
         """
         statements: list[Statement] = [
-            (INSERT_ROUND, [row]),
-            (INSERT_ANSWER, answers),
+            (ROUNDS.insert(), [row]),
+            (ANSWERS.insert(), answers),
             *pending.statements(),
-            (COUNT_CONTRIBUTIONS, [(row.round,)]),
+            (_COUNT_CONTRIBUTIONS, [(row.round,)]),
         ]
         if model is not None:
-            statements.append(version_statement(row.version, row.round, model))
+            statements.append(_version_statement(row.version, row.round, model))
         if state is not None:
-            statements.append(state_statement(row.version, state))
-        self._transaction([*statements, *forget_statements(forget)])
+            statements.append(_state_statement(row.version, state))
+        self._transaction([*statements, *_forget_statements(forget)])
 
     def note(self, pending: PendingTransaction) -> None:
         """Make rows durable outside the commit of a round."""
@@ -257,9 +259,9 @@ class Ledger(LedgerReader):
 
     def enter_initial(self, model: StoredVector, state: StoredVector | None) -> None:
         """Enter the initial model as version 0, with the aggregator's state."""
-        statements = [version_statement(0, 0, model)]
+        statements = [_version_statement(0, 0, model)]
         if state is not None:
-            statements.append(state_statement(0, state))
+            statements.append(_state_statement(0, state))
         self._transaction(statements)
 
     def evaluated(self, row: EvaluationRow) -> None:
@@ -267,47 +269,30 @@ class Ledger(LedgerReader):
 
         Its loss and accuracy are also entered in the row of the round that made the version.
         """
+        evaluation = *row[:4], json.dumps(row.metrics), row.seconds, row.at
+        entered = [
+            (EVALUATIONS, [evaluation]),
+            (GROUP_EVALUATIONS, row.groups),
+            (DEVICE_EVALUATIONS, row.devices),
+        ]
+        of_round = "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?"
         self._transaction(
             [
-                (
-                    "INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    [
-                        (
-                            row.version,
-                            row.round,
-                            row.loss,
-                            row.accuracy,
-                            json.dumps(row.metrics),
-                            row.seconds,
-                            row.at,
-                        )
-                    ],
-                ),
-                (
-                    "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?",
-                    [(row.loss, row.accuracy, row.round)],
-                ),
-                ("INSERT OR IGNORE INTO group_evaluations VALUES (?, ?, ?, ?, ?, ?)", row.groups),
-                ("INSERT OR IGNORE INTO device_evaluations VALUES (?, ?, ?, ?, ?)", row.devices),
+                *((table.insert("INSERT OR IGNORE"), rows) for table, rows in entered),
+                (of_round, [(row.loss, row.accuracy, row.round)]),
             ]
         )
 
 
-def version_statement(version: int, round: int, model: StoredVector) -> Statement:
-    return (
-        "INSERT INTO versions (version, round, sha256, bytes, body) VALUES (?, ?, ?, ?, ?)",
-        [(version, round, model.sha256, model.size, model.body)],
-    )
+def _version_statement(version: int, round: int, model: StoredVector) -> Statement:
+    return VERSIONS.insert(), [VersionRow(version, round, *model)]
 
 
-def state_statement(version: int, state: StoredVector) -> Statement:
-    return (
-        "INSERT INTO aggregator_state (version, sha256, bytes, body) VALUES (?, ?, ?, ?)",
-        [(version, state.sha256, state.size, state.body)],
-    )
+def _state_statement(version: int, state: StoredVector) -> Statement:
+    return AGGREGATOR_STATE.insert(), [StateRow(version, *state)]
 
 
-def forget_statements(versions: Sequence[int]) -> list[Statement]:
+def _forget_statements(versions: Sequence[int]) -> list[Statement]:
     old = [(version,) for version in versions]
     return [
         ("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old),

@@ -3,21 +3,14 @@
 import math
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
 from muster.common.events import AppMeasured, Evaluated
 from muster.common.exchange import Reason
-from muster.server.account.rows import (
-    EstimateRow,
-    MemoryRow,
-    OpenAssignmentRow,
-    ParticipationRow,
-    ReportRow,
-    RoundRow,
-    SharedWorkRow,
-    StoredVector,
-)
+from muster.server.account.rows import EstimateRow, RoundRow
+from muster.server.account.run_rows import MemoryRow, SharedWorkRow, StoredVector
+from muster.server.account.tables import ESTIMATES, MEMORY, ROUNDS, SHARED_WORK
 
 _NOT_ITS_BODY = ", ".join(
     f"'{reason}'"
@@ -34,6 +27,54 @@ _ENDS_NOTHING = (
     f"OR c.outcome = 'late' AND c.reason = '{Reason.ROUND_CLOSED}'"
 )
 """Whether a row of `contributions`, named c, leaves its assignment as open as it was."""
+
+
+class ParticipationRow(NamedTuple):
+    """A device in a round: whether its update was folded, and its covariates X.
+
+    Attributes:
+        x: JSON; None if they are not known.
+        x_age_s: scenario seconds since the device reported them.
+    """
+
+    round: int
+    client: str
+    took_part: bool
+    x: str | None
+    x_age_s: float | None
+
+
+class OpenAssignmentRow(NamedTuple):
+    """A call that a device has accepted and whose update has no outcome yet.
+
+    Attributes:
+        round: the round of the call.
+        begun_s: scenario seconds at which that round opened.
+        bytes_down: bytes of the model inside the message that called it.
+    """
+
+    client: str
+    round: int
+    base_version: int
+    begun_s: float | None
+    bytes_down: int
+
+
+class ReportRow(NamedTuple):
+    """The newest report of a device about itself.
+
+    Attributes:
+        state: JSON of its state; None if it did not report one.
+        x: JSON of its covariates X; None if it did not report any.
+        age_s: scenario seconds from the report to `at`.
+        at: UNIX seconds of the row in `answers` that holds the report.
+    """
+
+    client: str
+    state: str | None
+    x: str | None
+    age_s: float
+    at: float
 
 
 class LedgerReader:
@@ -97,8 +138,7 @@ class LedgerReader:
 
     def memory(self) -> list[MemoryRow]:
         """The places of the last updates of all clients."""
-        columns = ", ".join(MemoryRow._fields)
-        rows = self._db.execute(f"SELECT {columns} FROM memory ORDER BY client")
+        rows = self._db.execute(f"SELECT {MEMORY.names} FROM memory ORDER BY client")
         return [MemoryRow(*row) for row in rows]
 
     def counted_rounds(self) -> dict[str, int]:
@@ -126,9 +166,8 @@ class LedgerReader:
 
     def rounds_after(self, round: int) -> list[RoundRow]:
         """The rows of the rounds after `round`."""
-        columns = ", ".join(RoundRow._fields)
         rows = self._db.execute(
-            f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (round,)
+            f"SELECT {ROUNDS.names} FROM rounds WHERE round > ? ORDER BY round", (round,)
         )
         return [RoundRow(*row) for row in rows]
 
@@ -147,7 +186,7 @@ class LedgerReader:
 
     def app_measured_from(self, round: int) -> list[EstimateRow]:
         """The metrics of the server side of an app, from a round on."""
-        query = "SELECT round, name, value FROM estimates WHERE round >= ? AND name = ?"
+        query = f"SELECT {ESTIMATES.names} FROM estimates WHERE round >= ? AND name = ?"
         return [EstimateRow(*row) for row in self._db.execute(query, (round, AppMeasured.name))]
 
     def next_s(self) -> float:
@@ -182,8 +221,7 @@ class LedgerReader:
 
     def shared_work(self) -> list[SharedWorkRow]:
         """The newest work over shared links of every device that has had some."""
-        columns = ", ".join(SharedWorkRow._fields)
-        rows = self._db.execute(f"SELECT {columns} FROM shared_work ORDER BY client")
+        rows = self._db.execute(f"SELECT {SHARED_WORK.names} FROM shared_work ORDER BY client")
         return [SharedWorkRow(*row) for row in rows]
 
     def declined(self) -> list[tuple[str, float, int]]:

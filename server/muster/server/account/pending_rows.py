@@ -11,16 +11,15 @@ from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
 from muster.common.events import AppMeasured
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
+from muster.server.account.ledger_reader import ParticipationRow, ReportRow
 from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
     EstimateRow,
-    ParticipationRow,
-    PendingTransaction,
-    ReportRow,
     ValuationRow,
 )
 from muster.server.account.traffic import TrafficAccount, TransferCost
+from muster.server.account.transaction import PendingTransaction
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.participation import Seen

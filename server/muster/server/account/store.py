@@ -17,7 +17,7 @@ from muster.common.errors import LedgerError
 from muster.common.files import remove_unfinished, write_atomic
 from muster.common.tensors import WIRE, Schema, Vector, safetensors_header
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import StoredVector
+from muster.server.account.run_rows import StoredVector
 from muster.server.aggregators import State
 from muster.wire import INLINE_BYTES
 from muster.wire.bodies import body_view

@@ -14,7 +14,8 @@ from muster.common.schedules import rate_at
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import MemoryRow, ParticipationRow
+from muster.server.account.ledger_reader import ParticipationRow
+from muster.server.account.run_rows import MemoryRow
 from muster.server.aggregation.accountant import Accountant
 from muster.server.aggregation.next_model import NextModel
 from muster.server.aggregation.strategy_rounds import replies_of

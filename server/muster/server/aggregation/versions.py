@@ -10,7 +10,7 @@ from muster.common.exchange import Body, Commit
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import StoredVector
+from muster.server.account.run_rows import StoredVector
 from muster.server.account.store import Store
 from muster.server.aggregation.slices import Slice, Slices
 from muster.server.aggregators import Aggregator, State

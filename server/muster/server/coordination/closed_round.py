@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from muster.common.tensors import Vector
 from muster.server.account.rows import RoundRow
@@ -56,6 +56,8 @@ class ClosedRound(NamedTuple):
             **_weight_columns(self.weights if self.folded else (), self.normaliser),
             scenario_s=round.scenario_s,
             next_s=self.next_s,
+            loss=None,
+            accuracy=None,
             bytes_up=bytes_up,
             bytes_down=bytes_down,
             opened_at=self.opened_at,
@@ -65,7 +67,7 @@ class ClosedRound(NamedTuple):
         )
 
 
-def _weight_columns(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:
+def _weight_columns(weights: Sequence[float], normaliser: float) -> dict[str, Any]:
     """The columns of a round's row that describe its weights; all None without weights."""
     names = ("normaliser", "weight_sum", "weight_max", "effective_size")
     if not weights:

@@ -18,7 +18,7 @@ from muster.common.exchange import Answer, Body, Commit, Outcome
 from muster.common.masks import Mask, trained_coordinates
 from muster.common.tensors import Schema, Vector
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import EvaluationRow
+from muster.server.account.run_rows import EvaluationRow
 from muster.server.account.store import Store
 from muster.server.aggregation.aggregation import Aggregation
 from muster.server.aggregation.versions import ModelVersions

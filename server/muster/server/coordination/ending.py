@@ -10,8 +10,8 @@ from muster.common.errors import reason_of
 from muster.common.events import Ended, Tell
 from muster.common.files import write_atomic
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import PendingTransaction
 from muster.server.account.store import Store
+from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.fleet.fleet import Fleet
 from muster.server.runtime.room_on_disk import RoomOnDisk

@@ -10,7 +10,8 @@ from muster.common.events import AppMeasured, Tell
 from muster.common.exchange import Commit
 from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import AnswerRow, PendingTransaction, RoundRow
+from muster.server.account.rows import AnswerRow, RoundRow
+from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregation.aggregation import Aggregation
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.aggregators import State

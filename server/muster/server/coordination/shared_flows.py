@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from muster.common.errors import RunFailed
 from muster.common.fluid import FluidLink, Stage, Work
 from muster.common.lines import LinkModel, SharedLine
-from muster.server.account.rows import EndedWork, SharedWorkRow
+from muster.server.account.run_rows import SharedWorkRow
+from muster.server.account.transaction import EndedWork
 from muster.server.coordination.shared_links import SharedLinks
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.cohort import WorkTime, times_alone

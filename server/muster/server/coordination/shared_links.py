@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from muster.common.lines import LinkModel, SharedLine, extra_seconds
-from muster.server.account.rows import EndedWork, SharedWorkRow
+from muster.server.account.run_rows import SharedWorkRow
+from muster.server.account.transaction import EndedWork
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.cohort import WorkTime

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from muster.common.clock import Clock
 from muster.common.events import Evaluated, Tell
 from muster.common.tensors import Vector
-from muster.server.account.rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
+from muster.server.account.run_rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult, Setup
 from muster.server.settings.process import ServerProcess

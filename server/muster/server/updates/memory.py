@@ -24,7 +24,7 @@ from muster.common.errors import LedgerError
 from muster.common.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply, apply_change
 from muster.common.files import fsync_folder
 from muster.common.tensors import WIRE, Vector
-from muster.server.account.rows import MemoryRow
+from muster.server.account.run_rows import MemoryRow
 from muster.server.aggregators.values import CountingUpdate, Retention
 
 MEMORY = "memory.bin"

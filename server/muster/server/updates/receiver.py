@@ -23,8 +23,8 @@ from muster.common.exchange import (
     Update,
 )
 from muster.server.account.pending_rows import PendingRows
-from muster.server.account.rows import PendingTransaction
 from muster.server.account.traffic import Transfer, TransferCost
+from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregators import Contribution, State
 from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.durations import WorkDurations

@@ -1,0 +1,91 @@
+"""The rows that one transaction of the ledger enters, and the statements that do it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from muster.server.account.rows import (
+    ContributionRow,
+    EstimateRow,
+    TransferRow,
+    ValuationRow,
+)
+from muster.server.account.run_rows import MemoryRow, SharedWorkRow
+from muster.server.account.tables import (
+    CONTRIBUTIONS,
+    ESTIMATES,
+    MEMORY,
+    SHARED_WORK,
+    TRANSFERS,
+    VALUATIONS,
+)
+
+
+class EndedWork(NamedTuple):
+    """The end of an assignment's work over a shared link, in scenario seconds."""
+
+    end_s: float
+    round: int
+    client: str
+
+
+Statement = tuple[str, Sequence[Sequence[Any]]]
+
+
+@dataclass(slots=True)
+class PendingTransaction:
+    """Rows that wait for the next transaction.
+
+    Attributes:
+        bytes_up, bytes_down: bytes of the bodies that were received from devices and sent to them,
+            in chunks and inside other messages.
+        sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
+            enrolled.
+        resent: (bytes, round, client) of models that were sent again for answers that are entered.
+        memory: the places of the last updates of the clients that counted in the round.
+        work: how far work over shared links is, in the modes in which it may outlive its round.
+        ended: the work over shared links that has ended.
+    """
+
+    contributions: list[ContributionRow] = field(default_factory=list)
+    transfers: list[TransferRow] = field(default_factory=list)
+    sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
+    estimates: list[EstimateRow] = field(default_factory=list)
+    resent: list[tuple[int, int, str]] = field(default_factory=list)
+    memory: Sequence[MemoryRow] = ()
+    work: Sequence[SharedWorkRow] = ()
+    ended: Sequence[EndedWork] = ()
+    bytes_up: int = 0
+    bytes_down: int = 0
+    valuations: list[ValuationRow] = field(default_factory=list)
+
+    def statements(self) -> list[Statement]:
+        return [
+            (CONTRIBUTIONS.insert(), self.contributions),
+            (VALUATIONS.insert(), self.valuations),
+            (TRANSFERS.insert(), self.transfers),
+            (ESTIMATES.insert(), self.estimates),
+            (
+                (
+                    "UPDATE clients SET sessions = sessions + 1, fingerprint = told.fingerprint, "
+                    "enrolled_at = coalesce(enrolled_at, told.at), z = told.z, "
+                    "capacity = told.capacity FROM (SELECT ? AS client, ? AS fingerprint, "
+                    "? AS at, ? AS z, ? AS capacity) AS told WHERE clients.client = told.client"
+                ),
+                self.sessions,
+            ),
+            (
+                "UPDATE answers SET bytes_down = bytes_down + ? WHERE round = ? AND client = ?",
+                self.resent,
+            ),
+            (MEMORY.insert("INSERT OR REPLACE"), self.memory),
+            (SHARED_WORK.insert("INSERT OR REPLACE"), self.work),
+            (
+                (
+                    "UPDATE answers SET modelled_s = work.ended_s - r.scenario_s FROM rounds AS r "
+                    "JOIN (SELECT ? AS ended_s, ? AS round, ? AS client) AS work USING (round) "
+                    "WHERE answers.round = work.round AND answers.client = work.client"
+                ),
+                self.ended,
+            ),
+        ]
