@@ -87,7 +87,15 @@ class Forgetful(FedAvg):
 class Lasting(Synchronous):
     """A mode of a user, which says only that updates may count in a later round."""
 
-    carries: ClassVar[bool] = True
+    def outlives_round(self) -> bool:
+        return True
+
+
+def test_a_mode_that_still_sets_carries_is_told_its_base() -> None:
+    with pytest.raises(TypeError, match=r"derive it from .*\.Carrying, and leave carries out"):
+
+        class Own(Synchronous):
+            carries = True
 
 
 def refusal(server: dict[str, Any], **group: Any) -> str:

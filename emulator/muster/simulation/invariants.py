@@ -167,10 +167,10 @@ def _bytes(
             if told != counted:
                 yield f"round {event['round']}: the journal tells {told} bytes, not {counted}"
     if not any(isinstance(fault, Rogue) for fault in faults):
-        yield from _sums(ledger, programs.scenario.server.mode.carries)
+        yield from _sums(ledger, programs.scenario.server.mode.outlives_round())
 
 
-def _sums(ledger: sqlite3.Connection, carries: bool) -> Iterator[str]:
+def _sums(ledger: sqlite3.Connection, outlives_round: bool) -> Iterator[str]:
     """Check that totals equal the bytes that travelled in chunks, or else inside other messages."""
 
     def one(query: str) -> int:
@@ -188,7 +188,7 @@ def _sums(ledger: sqlite3.Connection, carries: bool) -> Iterator[str]:
             # was dropped are only in the total. So are those of updates that a restarted server
             # gets again, because their assignments were open.
             found += one(f"SELECT sum(bytes_{way}) FROM {table}")
-            right = (carries or in_rounds <= found) and found <= total
+            right = (outlives_round or in_rounds <= found) and found <= total
         if not right:
             yield f"{total} bytes went {way}, {in_rounds} of them in rounds; found {found}"
 

@@ -324,7 +324,7 @@ class RuleLaws:
     def test_a_stale_update_counts_by_the_discount_of_the_mode(self, course: MadeUpCourse) -> None:
         """The discount of an update multiplies its weight, or the rule refuses discounts."""
         rule = self.parsed()
-        if _refuses(rule, _OF_STALENESS, discounts=True, carries=True):
+        if _refuses(rule, _OF_STALENESS, discounts=True):
             return
         [round] = course.rounds
         stale = [

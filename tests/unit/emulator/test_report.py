@@ -139,7 +139,7 @@ def test_the_same_run_gives_the_same_page(run: RunFolder) -> None:
 def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
     run.scenario(
         f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>\n"
-        "[clock]\nkind = 'rounds'\n[server.mode]\nkind = 'opportunistic'\n"
+        "[clock]\nkind = 'rounds'\n[server.mode]\nkind = 'opportunistic'\nmax_staleness = 10\n"
         f"[[groups]]\nname = {json.dumps(HOSTILE)}"
     )
     z = json.dumps({HOSTILE: 1.0, f"os={HOSTILE}": 1.0, "os=<b>": 0.0})

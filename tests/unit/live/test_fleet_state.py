@@ -12,9 +12,9 @@ from muster.emulator.live.run_setup import GroupSetup, RunSetup
 CLIENTS = ("near-0000", "near-0001", "far-0000")
 
 
-def setup(carries: bool = False) -> RunSetup:
+def setup(outlives_round: bool = False) -> RunSetup:
     groups = (GroupSetup("near", 2, 0), GroupSetup("far", 1, 2))
-    return RunSetup("made-up", "run", "wall", carries, 60.0, groups, CLIENTS)
+    return RunSetup("made-up", "run", "wall", outlives_round, 60.0, groups, CLIENTS)
 
 
 def event(name: str, at: float = 100.0, **fields: Any) -> dict[str, Any]:
@@ -83,11 +83,11 @@ def test_a_device_that_has_left_is_away_and_no_longer_works(fleet: FleetState) -
     assert not fleet.working_by_group()
 
 
-@pytest.mark.parametrize(("carries", "expected"), [(False, "i"), (True, "w")])
+@pytest.mark.parametrize(("outlives_round", "expected"), [(False, "i"), (True, "w")])
 def test_work_outlives_its_round_only_in_modes_that_carry_updates(
-    carries: bool, expected: str
+    outlives_round: bool, expected: str
 ) -> None:
-    state = FleetState(setup(carries))
+    state = FleetState(setup(outlives_round))
     state.happen(event("attended", client="far-0000"))
     for each in (opened(1), answered("far-0000", "accept"), committed(1), opened(2)):
         state.happen(each)

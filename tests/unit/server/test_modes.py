@@ -142,7 +142,7 @@ def collected(round: Round, durations: dict[str, float]) -> Round:
 
 
 def test_the_updates_that_finish_first_count_and_the_others_stay() -> None:
-    rules = Rules(lockstep=True, goal=2, least=2, carries=True)
+    rules = Rules(lockstep=True, goal=2, least=2, outlives_round=True)
     first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 5.0, "b": 1.0, "c": 3.0})
     assert first.phase is RoundPhase.FOLDING
     assert first.counted() == ["b", "c"]
@@ -155,12 +155,12 @@ def test_the_updates_that_finish_first_count_and_the_others_stay() -> None:
 
 
 def test_too_few_updates_wait_for_a_later_round() -> None:
-    rules = Rules(lockstep=True, goal=3, least=3, carries=True)
+    rules = Rules(lockstep=True, goal=3, least=3, outlives_round=True)
     assert collected(Round(1, 0, rules, scenario_s=0.0), {"a": 5.0, "b": 1.0}).counted() == []
 
 
 def test_a_round_that_ends_at_each_finish_makes_a_version_when_enough_have_finished() -> None:
-    rules = Rules(lockstep=True, goal=2, least=2, carries=True, each=True)
+    rules = Rules(lockstep=True, goal=2, least=2, outlives_round=True, each=True)
     first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 5.0, "b": 1.0, "c": 3.0})
     assert first.counted() == [], "only b has finished at the next finish"
     assert sorted(first.end().open_s) == [1.0, 3.0, 5.0]
@@ -180,7 +180,7 @@ def test_a_round_that_ends_at_each_finish_makes_a_version_when_enough_have_finis
 
 
 def test_on_the_wall_clock_such_a_round_closes_with_the_first_update_that_comes() -> None:
-    rules = Rules(lockstep=False, goal=2, least=2, carries=True, each=True)
+    rules = Rules(lockstep=False, goal=2, least=2, outlives_round=True, each=True)
     first = Round(1, 0, rules)
     first.select(["a", "b"])
     for client in ("a", "b"):
@@ -198,7 +198,7 @@ def test_on_the_wall_clock_such_a_round_closes_with_the_first_update_that_comes(
 
 
 def test_a_round_has_work_if_a_device_is_expected_or_a_version_can_be_made() -> None:
-    rules = Rules(lockstep=False, goal=2, least=2, carries=True)
+    rules = Rules(lockstep=False, goal=2, least=2, outlives_round=True)
     first = Round(1, 0, rules)
     assert not first.has_work()
     first.select(["a", "b", "c"])
@@ -213,7 +213,7 @@ def test_a_round_has_work_if_a_device_is_expected_or_a_version_can_be_made() -> 
 
 
 def test_an_update_counts_in_the_round_in_whose_window_it_finishes() -> None:
-    rules = Rules(lockstep=True, window_s=4.0, carries=True)
+    rules = Rules(lockstep=True, window_s=4.0, outlives_round=True)
     first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 4.0, "b": 9.0})
     assert first.counted() == ["a"]
     second = Round(2, 1, rules, scenario_s=4.0)
@@ -228,7 +228,7 @@ def test_an_update_counts_in_the_round_in_whose_window_it_finishes() -> None:
 
 
 def test_on_the_wall_clock_updates_are_taken_between_rounds_and_count_in_the_next() -> None:
-    rules = Rules(lockstep=False, goal=1, carries=True)
+    rules = Rules(lockstep=False, goal=1, outlives_round=True)
     first = Round(1, 0, rules)
     first.select(["a", "b"])
     for client in ("a", "b"):
@@ -245,7 +245,7 @@ def test_on_the_wall_clock_updates_are_taken_between_rounds_and_count_in_the_nex
 
 
 def test_an_assignment_that_was_taken_over_has_the_key_of_its_call() -> None:
-    rules = Rules(lockstep=False, carries=True)
+    rules = Rules(lockstep=False, outlives_round=True)
     first = Round(1, 0, rules)
     first.select(["a", "b"])
     first.call("a")
@@ -265,7 +265,7 @@ def test_a_restarted_server_has_the_cohort_in_the_order_of_the_calls() -> None:
     calls = [("a", 1), ("b", 2), ("z", 2)]
     rows = [OpenAssignmentRow(client, number, 0, 0.0, 0) for client, number in calls]
     ledger = cast("Ledger", SimpleNamespace(open_assignments=lambda: rows))
-    round = Round(3, 2, Rules(lockstep=False, carries=True))
+    round = Round(3, 2, Rules(lockstep=False, outlives_round=True))
     links = SharedFlows({}, fleet.devices, {})
     restore_assignments(
         round, ledger, ScenarioTime(False, 1.0, 1.0, WallClock()), fleet, links, lockstep=False
@@ -274,7 +274,7 @@ def test_a_restarted_server_has_the_cohort_in_the_order_of_the_calls() -> None:
 
 
 def test_staleness_has_a_limit() -> None:
-    rules = Rules(lockstep=True, carries=True, max_staleness=2)
+    rules = Rules(lockstep=True, outlives_round=True, max_staleness=2)
     member = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 1.0}).cohort["a"]
     assert not Round(3, 2, rules).is_stale(member)
     assert Round(4, 3, rules).is_stale(member)

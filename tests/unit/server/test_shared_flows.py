@@ -45,7 +45,7 @@ def test_a_finish_is_computed_again_when_later_work_has_begun() -> None:
     it has the link for itself."""
     fleet = devices("a", "b", "c")
     links = flows(fleet)
-    rules = Rules(lockstep=True, goal=1, least=1, carries=True, sharing=links.sharing_of(1))
+    rules = Rules(lockstep=True, goal=1, least=1, outlives_round=True, sharing=links.sharing_of(1))
     first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 1.0, "b": 3.0}, rules)
     assert {c: time.end_s for c, time in first.times().items()} == {"a": 3.0, "b": 5.0}
     assert first.counted() == ["a"]
@@ -65,7 +65,7 @@ def test_a_finish_is_computed_again_when_later_work_has_begun() -> None:
 def test_an_update_that_shared_links_make_late_stays_until_its_deadline_has_passed() -> None:
     """Both would be done after 2 s on links of their own; they share one, and are after 4 s."""
     links = flows(devices("a", "b"))
-    rules = Rules(lockstep=True, deadline_s=2.5, carries=True, sharing=links.sharing_of(1))
+    rules = Rules(lockstep=True, deadline_s=2.5, outlives_round=True, sharing=links.sharing_of(1))
     round = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 2.0, "b": 2.0}, rules)
     assert round.counted() == []
     assert round.slow() == ["a", "b"]
@@ -82,12 +82,12 @@ def test_an_update_that_shared_links_make_late_stays_until_its_deadline_has_pass
 
 def test_a_server_that_continues_finds_the_same_finishes() -> None:
     links = flows(devices("a", "b"))
-    rules = Rules(lockstep=True, goal=2, least=2, carries=True, sharing=links.sharing_of(1))
+    rules = Rules(lockstep=True, goal=2, least=2, outlives_round=True, sharing=links.sharing_of(1))
     first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 1.7}, rules)
     links.settle(first, 0.3)
     second, _ = first.successor([], 0)
     second.scenario_s = 0.3
-    collected(second, {"b": 4.1}, Rules(lockstep=True, goal=3, least=3, carries=True))
+    collected(second, {"b": 4.1}, Rules(lockstep=True, goal=3, least=3, outlives_round=True))
     links.settle(second, 1.3)
     rows = {row.client: row for row in links.changed()[0]}  # the newest row of each counts
     again = flows(fleet := devices("a", "b"))
@@ -99,7 +99,7 @@ def test_a_server_that_continues_finds_the_same_finishes() -> None:
 
 def test_a_mode_that_counts_updates_which_the_next_calls_could_delay_is_stopped() -> None:
     links = flows(devices("a"))
-    rules = Rules(lockstep=True, carries=True, sharing=links.sharing_of(1))
+    rules = Rules(lockstep=True, outlives_round=True, sharing=links.sharing_of(1))
     round = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 2.0}, rules)
     with pytest.raises(RunFailed, match="ends at scenario second 3, but the next round opens at 1"):
         links.settle(round, 1.0)

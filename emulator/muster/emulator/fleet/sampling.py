@@ -18,7 +18,7 @@ def sample_of(scenario: Scenario, enrolled: int) -> DeviceSampling | None:
         return None
     free = server.deadline_s is None and server.round_goal() is None
     slots = any(group.shared_link.slots is not None for group in scenario.groups)
-    synchronous = server.mode.kind == "synchronous" and scenario.clock.lockstep
-    if not (free and synchronous) or slots:
+    drawn = server.mode.calls_whom_it_selects() and scenario.clock.lockstep
+    if not (free and drawn) or slots:
         return None
     return DeviceSampling(size=min(selection.k, enrolled), devices=enrolled)

@@ -44,7 +44,7 @@ from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.monitoring import prometheus
 from muster.emulator.planning import plan
 from muster.emulator.planning.oracle import oracle_of
-from muster.emulator.planning.plan import Progress, instants, must_play
+from muster.emulator.planning.plan import Progress, can_plan, instants, must_play
 from muster.emulator.planning.plan_files import write_plan
 from muster.emulator.planning.result import Learning
 from muster.emulator.planning.server_view import moments_of
@@ -319,7 +319,7 @@ class ProcessConfigs:
         slots = any(group.shared_link.slots is not None for group in scenario.groups)
         if not (self._eventful() or slots):
             return
-        if scenario.server.mode.carries and not scenario.clock.lockstep:
+        if not can_plan(scenario):
             return
         if must_play(scenario):
             if scenario.devices * scenario.server.rounds > _PLAYED:

@@ -262,7 +262,7 @@ class FleetState:
             }
             self._arrivals.pop(event["round"] - NEWEST_ROUNDS, None)
             self.open = None
-        if not self.setup.carries:
+        if not self.setup.outlives_round:
             self._working.clear()
 
     def _evaluated(self, event: Event) -> None:

@@ -88,7 +88,6 @@ def _setup(state: FleetState) -> dict[str, Any]:
         "name": clean(setup.name),
         "folder": clean(setup.folder),
         "lockstep": setup.lockstep,
-        "carries": setup.carries,
         "deadline_s": setup.deadline_s,
         "has_traffic": setup.has_traffic,
         "has_supervisor": setup.has_supervisor,

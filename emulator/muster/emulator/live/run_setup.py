@@ -8,6 +8,7 @@ from muster.common.clock_kinds import is_lockstep
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason
 from muster.common.toml import parse_toml
+from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.run_folder.compose_file import is_stack
 from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.population import names_of
@@ -32,7 +33,7 @@ class RunSetup:
 
     Attributes:
         clock: the kind of the clock: "rounds", "modelled", "wall" or "scaled".
-        carries: whether updates may count in a later round than that of their call.
+        outlives_round: whether updates may count in a later round than that of their call.
         deadline_s: of a round, in scenario seconds; None without one.
         clients: the names of all devices, in the order of the population.
         has_supervisor: whether a process outside of the fleet records the traffic of links, and
@@ -44,7 +45,7 @@ class RunSetup:
     name: str
     folder: str
     clock: str
-    carries: bool
+    outlives_round: bool
     deadline_s: float | None
     groups: tuple[GroupSetup, ...]
     clients: tuple[str, ...]
@@ -76,13 +77,12 @@ def run_setup(folder: Path) -> RunSetup:
         first = groups[-1].first + groups[-1].count if groups else 0
         groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first))
     server: dict[str, Any] = scenario.get("server", {})
-    mode = server.get("mode", {}).get("kind", "synchronous")
     has_supervisor = not is_stack(folder)
     return RunSetup(
         name=str(scenario.get("name", folder.name)),
         folder=folder.name,
         clock=str(scenario.get("clock", {}).get("kind", "rounds")),
-        carries=mode != "synchronous",
+        outlives_round=outlives_round(scenario),
         deadline_s=server.get("deadline_s"),
         groups=tuple(groups),
         clients=tuple(client for client, _ in names_of(groups)),

@@ -69,7 +69,7 @@ def plan(
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
-    if scenario.server.mode.carries and not scenario.clock.lockstep:
+    if not can_plan(scenario):
         raise ConfigError(
             f"server.mode: in the mode {scenario.server.mode.kind!r} on the clock "
             f"{scenario.clock.kind!r}, updates count in the order in which they arrive, which a "
@@ -86,10 +86,16 @@ def plan(
     return replace(found, timeline=faults.timeline, undisturbed=undisturbed)
 
 
+def can_plan(scenario: Scenario) -> bool:
+    """Whether it is known before the run in which order updates count. If they may outlive their
+    round, it is known in lockstep only."""
+    return scenario.clock.lockstep or not scenario.server.mode.outlives_round()
+
+
 def must_play(scenario: Scenario) -> bool:
     """Whether a plan has to play the server's rounds, because the time of a round, or whom it
     calls, depends on the rounds before it."""
-    return scenario.server.mode.carries or scenario.clock.kind == "modelled"
+    return scenario.server.mode.outlives_round() or scenario.clock.kind == "modelled"
 
 
 def _simulated(
@@ -143,10 +149,10 @@ def _played(
     report = partial(_report, progress, 0, of, devices)
     rounds = VirtualRounds(scenario, lives, tallies, learning.examples).play(report)
     progress(of, of)
-    carries = scenario.server.mode.carries
-    groups = [tally.plan(carries) for tally in tallies.values()]
+    outlives = scenario.server.mode.outlives_round()
+    groups = [tally.plan(outlives) for tally in tallies.values()]
     times_s = np.array(rounds.times_s)
-    versions = np.array(rounds.versions) if carries else None
+    versions = np.array(rounds.versions) if outlives else None
     return Plan(scenario, True, residents, times_s, groups, versions, rounds.end_s)
 
 

@@ -81,11 +81,11 @@ class GroupTally:
         """Count an update that would be older than the mode allows, by the round of its call."""
         self._rows[round - 1].too_stale += 1
 
-    def plan(self, carries: bool) -> GroupPlan:
+    def plan(self, outlives_round: bool) -> GroupPlan:
         """The plan of the group over all rounds.
 
         Args:
-            carries: whether updates may outlive their round.
+            outlives_round: whether updates may outlive their round.
         """
         rows, of_group = self._rows, [row.staleness for row in self._rows]
         counting = Counting(
@@ -114,5 +114,5 @@ class GroupTally:
             clients=self._clients,
             chance=self._chance / len(rows),
             fates=self._fates,
-            counting=counting if carries else None,
+            counting=counting if outlives_round else None,
         )

@@ -109,7 +109,7 @@ class VirtualRounds:
             times_s.append(next_s)
             versions.append(round.base_version + bool(folded))
             next_s = server.mode.next_s(round.end(), round_s)
-            if server.mode.carries:
+            if server.mode.outlives_round():
                 self._links.settle(round, next_s)
                 round.next_s = next_s
             round = self._close(round, folded, versions[-1])
@@ -177,10 +177,10 @@ class VirtualRounds:
         """Count what becomes of the updates, and return the next round."""
         for client in folded:
             self._tally(client).fold(round.staleness_of(client))
-        carries = round.rules.carries
-        for client in round.overdue() if carries else round.slow():
+        outlives = round.rules.outlives_round
+        for client in round.overdue() if outlives else round.slow():
             self._tally(client).late(round.cohort[client].round)
-        if not carries:
+        if not outlives:
             return Round(round.number + 1, version, self._rules)
         next, stale = round.successor(folded, version)
         for client, member in stale.items():

@@ -21,6 +21,14 @@ def clock_of(account: "Account") -> Mapping[str, Any]:
     return clock if isinstance(clock, Mapping) else {}
 
 
+def outlives_round(scenario: Mapping[str, Any]) -> bool:
+    """Whether an update may count in a later round than that of its call, as a recorded scenario
+    says. All modes in which it may have `max_staleness`. Before there were several modes, the
+    setting was a word."""
+    mode = scenario.get("server", {}).get("mode")
+    return isinstance(mode, Mapping) and "max_staleness" in mode
+
+
 def lockstep(account: "Account") -> bool:
     return is_lockstep(clock_of(account).get("kind"))
 

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
+from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.records.summary import (
     PARTICIPATION,
     participation_rate,
@@ -19,7 +20,6 @@ from muster.emulator.report.heat_strip import (
     strip_height_in,
 )
 from muster.emulator.report.section import ReportSection, Summary
-from muster.emulator.report.staleness import carries
 from muster.emulator.report.timeline import nothing
 
 _COHORT = ["called", "accepted", "folded"]
@@ -31,14 +31,14 @@ def section(account: Account, summary: Summary) -> ReportSection:
     rounds, clients = account.rounds, account.client_totals
     called, folded = int(rounds["called"].sum()), int(rounds["folded"].sum())
     points = []
-    if rounds_differ(rounds) and not carries(account):
+    if rounds_differ(rounds) and not outlives_round(account.scenario):
         points.append(
             "The pale part of a bar is the devices that were called in the round but whose update "
             "was not folded into the model."
         )
     elif not rounds_differ(rounds) and len(rounds):
         points.append(_every_round(rounds))
-    if carries(account):
+    if outlives_round(account.scenario):
         points.append(
             "In this mode an update may count in a later round than that of its call, so a round "
             "may fold more updates than it called devices."
@@ -105,7 +105,8 @@ def _cohorts(axes: Axes, account: Account) -> None:
     """Draw called, accepted and folded as bars inside each other, and empty rounds as ticks."""
     rounds = account.rounds.set_index("round")[_COHORT]
     colours = {"called": style.PALE, "accepted": style.LIGHT, "folded": style.BLUE}
-    if carries(account):  # updates of earlier calls are not a part of the devices called now
+    # Updates of earlier calls are no part of the devices called now.
+    if outlives_round(account.scenario):
         sent = account.contributions
         own = sent[(sent["outcome"] == "folded") & (sent["call_round"] == sent["round"])]
         mine = own["round"].value_counts().reindex(rounds.index, fill_value=0)

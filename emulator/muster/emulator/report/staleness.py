@@ -4,14 +4,13 @@ The staleness of an update is the number of versions that were made between the 
 it was trained and the round in which it counted.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
+from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.records.summary import clean, number_text, percent_text
 from muster.emulator.report import style
 from muster.emulator.report.names import drawable
@@ -22,19 +21,11 @@ _MOST_BINS = 30
 _COURSE_IN, _PANEL_IN, _AROUND_IN = 2.4, 1.1, 1.0
 
 
-def carries(account: Account) -> bool:
-    """Whether an update may count in a later round than that of its call."""
-    mode = account.scenario.get("server", {}).get("mode", "synchronous")
-    # Before there were several modes, the setting was a word.
-    kind = mode.get("kind", "synchronous") if isinstance(mode, Mapping) else mode
-    return bool(kind != "synchronous")
-
-
 def folded_updates(account: Account) -> pd.DataFrame:
     """The folded updates with their `group`; empty unless any of them was stale."""
     sent = account.contributions
     folded = sent[sent["outcome"] == "folded"]
-    if not carries(account) or not (folded["staleness"] > 0).any():
+    if not outlives_round(account.scenario) or not (folded["staleness"] > 0).any():
         return folded.iloc[:0].assign(group="")
     return folded.assign(group=folded["client"].map(_groups(account)))
 

@@ -14,6 +14,7 @@ from muster.common.clock_kinds import is_lockstep
 from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
 from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
 
 Row = sqlite3.Row
@@ -103,7 +104,7 @@ class Evidence:
     @property
     def carries(self) -> bool:
         """Whether an update may count in a later round than that of its call."""
-        return "max_staleness" in self.mode
+        return outlives_round(self.scenario)
 
     @cached_property
     def server_config(self) -> dict[str, Any]:

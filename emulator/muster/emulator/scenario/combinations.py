@@ -94,7 +94,7 @@ def _withheld_by_privacy(
 def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
     server = scenario.server
     least, _ = server.round_sizes(scenario.devices)
-    if server.mode.carries:
+    if server.mode.outlives_round():
         yield Withheld(Withholder.LATER_ROUNDS, server.mode.kind)
     if server.mode.counts_versions:
         yield Withheld(Withholder.COUNTED_VERSIONS, server.mode.kind)

@@ -245,7 +245,6 @@ class ScenarioSettings(Section):
             most=most,
             discounts=self.server.mode.discounts(),
             local_work=self.local_work,
-            carries=self.server.mode.carries,
             codecs=frozenset(group.link.compression.kind for group in self.groups) - {"none"},
             rational=all(group.participation.rational for group in self.groups),
             has_strategy=self.task.hosted,

@@ -100,7 +100,7 @@ class Aggregation:
         self._rule = config.server.aggregator
         # A rule that weighs parameters gets θ_i = base version + Δ_i. In the synchronous mode all
         # devices have the same base version, so that only Σ w·Δ is needed.
-        self._adds_bases = self._rule.weighs == "parameters" and config.server.mode.carries
+        self._adds_bases = self._rule.weighs == "parameters" and config.server.mode.outlives_round()
         self._next = NextModel(
             self._rule, receiver.sum, population, memory, self._adds_bases, versions.trained
         )

@@ -122,7 +122,6 @@ class Conditions(NamedTuple):
         most: the most updates that can count in a round.
         discounts: whether the mode lets the weight of stale updates fall.
         local_work: what is known of local training.
-        carries: whether an update may count in a later round than that of its call.
         codecs: the kinds of the codecs that change updates.
         rational: whether the devices of all groups are rational.
         has_strategy: whether the task brings a strategy.
@@ -140,7 +139,6 @@ class Conditions(NamedTuple):
     most: int = DEVICES
     discounts: bool = False
     local_work: LocalWork = LocalWork()
-    carries: bool = False
     codecs: frozenset[str] = frozenset()
     rational: bool = False
     has_strategy: bool = False

@@ -119,7 +119,7 @@ class Coordinator:
             self._rule,
             inline,
             chunked=linked or not inline,
-            older=settings.mode.carries,
+            older=settings.mode.outlives_round(),
             trained=trained_coordinates(schema),
         )
         files = UploadFiles(run_folder / "models")
@@ -156,7 +156,7 @@ class Coordinator:
         )  # fmt: skip
         self._ending = RunEnding(
             run_folder, ledger, store, self.versions, self.receiver, fleet, worker, self.room,
-            clock, tell, settings.mode.carries,
+            clock, tell, settings.mode.outlives_round(),
         )  # fmt: skip
         self.bulk = self._dispatch.bulk
         self.part_for = self._dispatch.part_for
@@ -178,7 +178,7 @@ class Coordinator:
                 self._participation.enter(pending.participation(rows))
         self.receiver.newest_round = self.committed.round
         self._time.load(ledger)
-        if self.settings.mode.carries:
+        if self.settings.mode.outlives_round():
             round = Round(self.committed.round + 1, self.versions.number, self._rules)
             restore_assignments(
                 round, ledger, self._time, self.fleet, self._shared_links, self._lockstep

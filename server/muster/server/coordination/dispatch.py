@@ -88,7 +88,7 @@ class Dispatch:
     def is_idle(self, round: Round) -> bool:
         """Whether a round would have nobody to wait for, on clocks on which devices come back by
         themselves. In the synchronous mode such a round is recorded as empty."""
-        if self._lockstep or not round.rules.carries or round.has_work():
+        if self._lockstep or not round.rules.outlives_round or round.has_work():
             return False
         return not candidates_of(round, self._reachable())
 

@@ -32,7 +32,7 @@ class RunEnding:
     """Ends a run. Each part is done even if another part fails, for example on a full disk.
 
     Args:
-        carries: whether assignments may outlive the round of their call.
+        outlives_round: whether assignments may outlive the round of their call.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class RunEnding:
         room: RoomOnDisk,
         clock: Clock,
         tell: Tell,
-        carries: bool,
+        outlives_round: bool,
     ) -> None:
-        self._carries = carries
+        self._outlives_round = outlives_round
         self._run_folder = run_folder
         self._ledger = ledger
         self._store = store
@@ -112,7 +112,7 @@ class RunEnding:
         self._last = last
         needed = {self._versions.committed.version}
         # A run that is not complete may be resumed with the assignments that are open.
-        if self._carries and status != "completed":
+        if self._outlives_round and status != "completed":
             needed |= await self._worker.run(self._ledger.open_bases)
         forget = self._versions.superseded(needed)
         ending = self._ledger.end, status, detail, self._clock.now(), forget

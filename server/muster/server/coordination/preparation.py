@@ -49,7 +49,7 @@ def links_of(
         shared: the shared link of each group that has one.
         sizes: the largest bodies that travel down and up for a call, in bytes, by group.
     """
-    if mode.carries:
+    if mode.outlives_round():
         return SharedFlows(shared, devices, sizes)
     return SharedLinkModel(shared, devices, seed, sizes)
 

@@ -106,7 +106,7 @@ class RoundCommit:
         )
         round.happen(RoundEvent.FOLDED)
         next = None
-        if round.rules.carries:
+        if round.rules.outlives_round:
             next = updates.successor(self._pending, closed.folded, closed.version, closed.closed_at)
         self._receiver.close_and_stop_senders(versions.committed, next)
         if made.model is not None:
@@ -130,7 +130,7 @@ class RoundCommit:
     def _next_s(self, round: Round) -> float:
         """In lockstep, scenario seconds at which the next round opens."""
         next_s = self._mode.next_s(round.end(), self._round_s)
-        if round.rules.carries:
+        if round.rules.outlives_round:
             self._links.settle(round, next_s)
             round.next_s = next_s
         return next_s

@@ -51,7 +51,7 @@ def candidates_of(round: Round, devices: Iterable[EnrolledDevice]) -> list[Candi
 def is_free(device: EnrolledDevice, round: Round) -> bool:
     """Whether a device has no work from an earlier round. If assignments outlive their round, a
     device is also not asked twice at the same step of its life."""
-    if not round.rules.carries:
+    if not round.rules.outlives_round:
         return True
     busy = device.client in round.cohort or device.busy_until_s > (round.scenario_s or 0.0)
     return not busy and device.away_until < round.step
@@ -61,12 +61,12 @@ def note_answer(device: EnrolledDevice, answer: Answer, round: Round) -> None:
     """Note until when a device is away or busy, from its answer to a call of the round's cohort."""
     rules = round.rules
     if answer.decision is Decision.DECLINE:
-        if rules.carries or (rules.lockstep and answer.reason is Reason.OFFLINE):
+        if rules.outlives_round or (rules.lockstep and answer.reason is Reason.OFFLINE):
             device.away_until = round.step + answer.away_steps
             foreseen = dict(enumerate(answer.foreseen, start=round.step + 1))
             if rules.idle_s is not None:  # the next round may open at the same step
                 client = answer.key.client
                 foreseen[round.step] = Observation(client, answer.state, answer.x)
             device.foreseen = foreseen
-    elif rules.lockstep and rules.carries:
+    elif rules.lockstep and rules.outlives_round:
         device.busy_until_s = round.cohort[device.client].begun_s + answer.modelled_s

@@ -10,9 +10,9 @@ A device has spoken when the round expects nothing more of it: it declined, gave
 was judged. In lockstep only ALL_SPOKE closes a round. The updates that count are then chosen by
 modelled durations, never by real arrival.
 
-In some modes an assignment may outlive the round of its call (`Rules.carries`). The next round then
-takes over the device with its answer and its update, if that has arrived, and takes its update from
-the moment at which the round before has closed.
+In some modes an assignment may outlive the round of its call (`Rules.outlives_round`). The next
+round then takes over the device with its answer and its update, if that has arrived, and takes its
+update from the moment at which the round before has closed.
 """
 
 import math
@@ -253,7 +253,7 @@ class Round:
         they are accepted until that round has taken them over."""
         if self.phase is RoundPhase.COLLECTING:
             return True
-        return self.rules.carries and self.phase is not RoundPhase.DROPPED
+        return self.rules.outlives_round and self.phase is not RoundPhase.DROPPED
 
     def _mark_judged(self, member: CohortMember, update: Update) -> None:
         """Record that the update of a member was judged, so that nothing more is expected of it but

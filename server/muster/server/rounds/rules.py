@@ -25,7 +25,8 @@ class Rules:
         window_s: in lockstep, scenario seconds after the opening of the round; updates that finish
             later do not count in this round. None: no limit.
         least: if fewer updates could count, none does.
-        carries: whether updates that do not count in the round of their call may count later.
+        outlives_round: whether updates that do not count in the round of their call may count
+            later.
         max_staleness: the largest staleness of an update that counts; None: any.
         each: whether the round also ends when one more update has finished.
         sharing: in lockstep, takes the times of the work whose updates arrived, as if every device
@@ -42,7 +43,7 @@ class Rules:
     deadline_s: float | None = None
     window_s: float | None = None
     least: int = 0
-    carries: bool = False
+    outlives_round: bool = False
     max_staleness: int | None = None
     each: bool = False
     sharing: Sharing | None = None
@@ -90,7 +91,7 @@ class Rules:
             completion.deadline_s,
             completion.window_s,
             completion.least,
-            mode.carries,
+            mode.outlives_round(),
             mode.oldest(),
             completion.each,
             awaits_answers=awaits_answers,

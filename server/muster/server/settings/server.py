@@ -162,7 +162,7 @@ class ServerSettings(Section):
         """
         completion = self.mode.completion(self.round_goal(), self.deadline_s)
         limits = [devices, completion.goal]
-        if not self.mode.carries:
+        if not self.mode.outlives_round():
             limits.append(self.selection.most())
         most = min(limit for limit in limits if limit is not None)
         return max(self.minimum, completion.least), most

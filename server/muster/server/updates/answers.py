@@ -68,7 +68,7 @@ class Answers:
         if updates is None:
             return False
         round = updates.round
-        if round.rules.carries and answer.foreseen:
+        if round.rules.outlives_round and answer.foreseen:
             # A device that has declined may be called again at the next step, which plans know too.
             answer = answer._replace(away_steps=0, foreseen=())
         again, first = round.has_answer(answer), not round.has_answered(client)

@@ -81,7 +81,7 @@ class UpdateReceiver:
             formats.whole_bytes, fleet, config.x, clock, config.scale, formats.mask_ratio
         )
         self._lockstep = lockstep = config.lockstep
-        self._carries = settings.mode.carries
+        self._outlives_round = settings.mode.outlives_round()
         self._hold = frozenset(config.partial_sums)
         self._facts = ContributionFacts(settings, config.local_work, fleet, formats.entries)
         self._fleet = fleet
@@ -97,7 +97,7 @@ class UpdateReceiver:
         # later round, the updates that count are known only when all devices have spoken.
         shared = any(line.delays for line in config.shared.values())
         decided_later = lockstep and (
-            settings.mode.carries
+            settings.mode.outlives_round()
             or settings.round_goal() is not None
             or (shared and settings.deadline_s is not None)
         )
@@ -108,7 +108,7 @@ class UpdateReceiver:
             on_arrival=rule.folds_on_arrival() and not (decided_later or settings.keep_updates),
             small=formats.whole_bytes <= INLINE_BYTES,
             worker=worker,
-            keeps_bodies=settings.mode.carries,
+            keeps_bodies=settings.mode.outlives_round(),
             clip=settings.privacy.clip if settings.privacy and settings.clips else None,
         )
         self._uploads = OpenUploads(self._admission, self._uncounted, self.pending, files)
@@ -190,7 +190,7 @@ class UpdateReceiver:
         """See `Folding.counted`; for the open round."""
         assert self.updates is not None
         counted = await self._folding.counted(self.updates)
-        if self._carries:  # their staleness is known only now
+        if self._outlives_round:  # their staleness is known only now
             for update in counted:
                 update.contribution = self._facts.aged(
                     update.update, update.contribution, self.updates.round

@@ -126,7 +126,7 @@ class RoundUpdates:
         lockstep there are none."""
         if self.round.rules.lockstep:
             return []
-        if self.round.rules.carries:  # it may still work, and answer in a later round
+        if self.round.rules.outlives_round:  # it may still work, and answer in a later round
             return []
         absent, cohort = set(self.absent), self.round.cohort.items()
         unheard = (client for client, member in cohort if member.answer is None)
@@ -147,7 +147,7 @@ class RoundUpdates:
                 outcome = "late", Reason.DEADLINE
             elif client in self.left_out:
                 outcome = "dropped", self.left_out[client]
-            elif self.round.rules.carries:
+            elif self.round.rules.outlives_round:
                 continue
             update, cost = accepted.update, accepted.cost
             member = self.round.cohort[client]

@@ -8,7 +8,7 @@ by its modelled finish, in scenario seconds; on the other clocks it counts when 
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from muster.common.plugins import Plugin
 from muster.server.rounds.selection import Candidate, Draws, Selection
@@ -90,11 +90,34 @@ class RoundEnd(NamedTuple):
 class Mode(Plugin):
     """A mode. Its settings are its fields."""
 
-    carries: ClassVar[bool] = False
-    """Whether an assignment may outlive the round of its call."""
+    carries: ClassVar[bool]
+    """No longer in use: `Carrying` says it now."""
 
     counts_versions: ClassVar[bool] = False
     """Whether `server.rounds` and `evaluate_every` count versions instead of rounds."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse `carries`.
+
+        Raises:
+            TypeError: the class sets it.
+        """
+        super().__init_subclass__(**kwargs)
+        if "carries" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} sets carries, which its base says now; if its updates may count "
+                f"in a later round, derive it from "
+                f"muster.server.rounds.modes.carrying.Carrying, and leave carries out"
+            )
+
+    def outlives_round(self) -> bool:
+        """Whether an assignment may outlive the round of its call."""
+        return False
+
+    def calls_whom_it_selects(self) -> bool:
+        """Whether every round calls exactly the devices that `server.selection` draws for it,
+        independently of the rounds before. The account of privacy relies on it."""
+        return False
 
     @abstractmethod
     def completion(self, goal: int | None, deadline_s: float | None) -> Completion:
@@ -138,7 +161,9 @@ class Mode(Plugin):
         """Whether any update that counts has a discount below 1. The discount does not rise with
         the staleness."""
         oldest = self.oldest()
-        return self.carries and self.discount(_VERY_STALE if oldest is None else oldest) != 1
+        return (
+            self.outlives_round() and self.discount(_VERY_STALE if oldest is None else oldest) != 1
+        )
 
     def refusals(self, conditions: ModeConditions) -> Iterator[str]:
         """Yield the reasons why the mode cannot work under these conditions; none if it can."""
