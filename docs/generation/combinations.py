@@ -10,6 +10,8 @@ from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
 from muster.server.aggregators.combinations import excludes
 from muster.server.aggregators.requirements import Requirement as R
 from muster.server.aggregators.requirements import Withholder as W
+from muster.server.rounds.modes import BUILT_IN as MODES
+from muster.server.rounds.modes import Mode
 
 _COLUMNS = (
     W.MASK,
@@ -76,6 +78,14 @@ def of_features() -> list[str]:
     return table(("feature", "not with"), rows)
 
 
+def _taken_by(mode: Mode) -> Iterator[W]:
+    """Yield what a mode takes away by its class, whatever its settings."""
+    if mode.outlives_round():
+        yield W.LATER_ROUNDS
+    if mode.counts_versions:
+        yield W.COUNTED_VERSIONS
+
+
 def _rule(kind: str) -> Aggregator:
     rule = AGGREGATORS.parse(kind)
     assert isinstance(rule, Aggregator)
@@ -116,7 +126,9 @@ def _excluded_by(name: str) -> Iterator[str]:
 
 
 def _shown(withholder: W) -> str:
-    """The name of a withholder, with a key as code."""
+    """The name of a withholder, with a key as code; for what modes take away, their names."""
+    if modes := [kind for kind, mode in MODES.items() if withholder in _taken_by(mode(kind=kind))]:
+        return ", ".join(modes)
     name = str(withholder)
     if " = " in name:
         return f"`{name}`"

@@ -133,7 +133,7 @@ class Withholder(StrEnum):
     ONE_DEVICE = "devices_per_process = 1"
     """A process has one device."""
 
-    LATER_ROUNDS = "opportunistic, buffered"
+    LATER_ROUNDS = "updates that count in a later round"
     """The mode lets an update count in a later round than that of its call."""
 
     STALENESS_WEIGHT = "a staleness weight"
@@ -145,7 +145,7 @@ class Withholder(StrEnum):
     MINIMUM = "server.minimum above 1"
     """Small rounds are empty."""
 
-    COUNTED_VERSIONS = "buffered"
+    COUNTED_VERSIONS = "a number of updates for each version"
     """The mode itself says how many updates make a version."""
 
     CODEC = "link.compression"
