@@ -15,7 +15,8 @@ def columns(of: LedgerTable) -> Callable[[], list[str]]:
     """
 
     def rows() -> list[str]:
-        meanings = explained(of.row)
+        parts = [kind for kind in of.row.__annotations__.values() if hasattr(kind, "_fields")]
+        meanings = {n: text for kind in (of.row, *parts) for n, text in explained(kind).items()}
         there = sorted(column.name for column in of.columns)
         if sorted(name for names in meanings for name in names) != there:
             raise ValueError(f"{of.row.__name__} does not explain each of {there} once")

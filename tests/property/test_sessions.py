@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from muster.common.credentials import GivenCredentials
 from muster.common.events import Event
 from muster.common.exchange import Fingerprint
+from muster.common.facts import Facts
 from muster.common.tensors import schema_of
 from muster.common.testing import ManualClock, made_credentials
 from muster.server.account.ledger import Ledger
@@ -232,7 +233,7 @@ UPDATES = changed(
     examples=LARGE,
     length=LARGE,
     steps=LARGE,
-    initial_loss=FLOATS,
+    **dict.fromkeys(Facts._fields, FLOATS),
     checksum=CHECKSUMS,
     **KEY,
     **dict.fromkeys(SECONDS, FLOATS),

@@ -32,6 +32,7 @@ from muster.common.exchange import (
     UtilityCurve,
     Valuation,
 )
+from muster.common.facts import Facts
 from muster.common.tensors import safetensors_header, schema_of
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES, LEAST_CHUNK_BYTES, messages
@@ -76,7 +77,7 @@ UPDATES = st.builds(
     fetched_at=SECONDS,
     slot_wait_s=SECONDS,
     steps=LARGE,
-    initial_loss=st.none() | st.floats(allow_nan=False),
+    facts=st.builds(Facts, *[st.none() | st.floats(allow_nan=False)] * len(Facts._fields)),
     report=st.binary(max_size=100),
     held=st.none(),
 )

@@ -58,15 +58,10 @@ def test_a_record_that_finds_no_room_can_be_stored_again(
     assert memory.held == Memory(tmp_path).held == (held(1), longer)
 
 
-@pytest.mark.parametrize("loss", [None, 0.0, 2.5])
-def test_it_remembers_the_steps_and_the_loss_before_them(
-    tmp_path: Path, loss: float | None
-) -> None:
+def test_it_remembers_the_steps_and_the_report(tmp_path: Path) -> None:
     record = held(1)
     assert record.update is not None
-    stated = record._replace(
-        update=record.update._replace(steps=2**40, initial_loss=loss, report=b"a report")
-    )
+    stated = record._replace(update=record.update._replace(steps=2**40, report=b"a report"))
     Memory(tmp_path).hold(stated)
     assert Memory(tmp_path).held == (stated,)
 

@@ -150,9 +150,9 @@ def test_a_device_measures_its_loss_before_training(trainer: str | None) -> None
     measured = trained(initial_loss=True, trainer=trainer)
     examples = TASK.client(0)
     errors = examples.x @ RECEIVED[: examples.x.shape[1]] - examples.y.ravel()
-    assert measured.initial_loss == pytest.approx(float((errors**2).mean() / 2), rel=1e-5)
+    assert measured.facts.initial_loss == pytest.approx(float((errors**2).mean() / 2), rel=1e-5)
     np.testing.assert_array_equal(measured.delta, trained(trainer=trainer).delta)
-    assert trained().initial_loss is None
+    assert trained().facts.initial_loss is None
 
 
 def scenario(privacy: dict[str, Any] | None = None, **sections: Any) -> Scenario:

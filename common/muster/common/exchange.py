@@ -11,6 +11,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from muster.common.facts import NO_FACTS, Facts
+
 PROPENSITY = "participation_propensity"
 """Name of a covariate X that devices report for oracles: their true propensity to take part when
 they are called."""
@@ -143,8 +145,7 @@ class Update(NamedTuple):
         fetched_at: UNIX seconds when the device asked for the model; 0: it came with the call.
         slot_wait_s: wall seconds of waiting for a channel slot.
         steps: number of local steps behind it.
-        initial_loss: loss of the received model over all examples of the device, before training;
-            None if the device was not asked to measure it.
+        facts: what else the device has measured.
         report: what an app reports beside the update; empty without an instruction.
         held: what the server needs to know if the device's process holds the update back for a
             partial sum; None: its body travels.
@@ -162,7 +163,7 @@ class Update(NamedTuple):
     fetched_at: float = 0.0
     slot_wait_s: float = 0.0
     steps: int = 0
-    initial_loss: float | None = None
+    facts: Facts = NO_FACTS
     report: bytes = b""
     held: Held | None = None
 

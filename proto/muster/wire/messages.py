@@ -6,7 +6,7 @@ the ledger: they fit its 63-bit integers, and sums over its columns do not overf
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -36,6 +36,7 @@ from muster.common.exchange import (
     Update,
     Valuation,
 )
+from muster.common.facts import NO_FACTS, Facts
 from muster.common.tensors import Schema, schema_of
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES, LEAST_CHUNK_BYTES
@@ -86,6 +87,11 @@ _SECONDS = ("train_s", "fetch_s", "modelled_s", "fetch_wait_s", "fetched_at", "s
 """Fields of an update that must be finite and not negative."""
 
 _seconds_of = attrgetter(*_SECONDS)
+
+_PLAIN = Update._fields[1 : Update._fields.index("facts")]
+"""Fields of an update, after its key, that are the same in protobuf."""
+
+_plain_of = attrgetter(*_PLAIN)
 
 
 def _meaning(table: dict[int, E], number: int, field: str) -> E:
@@ -511,41 +517,25 @@ def decode_fetch(request: pb.FetchRequest) -> Fetch:
 
 def _fill_update(out: pb.Update, update: Update) -> None:
     out.client, out.round, out.attempt = update.key
-    out.examples = update.examples
-    out.checksum = update.checksum
-    out.length = update.length
-    out.train_s = update.train_s
-    out.fetch_s = update.fetch_s
-    out.loss = update.loss
-    out.modelled_s = update.modelled_s
-    out.fetch_wait_s = update.fetch_wait_s
-    out.fetched_at = update.fetched_at
-    out.slot_wait_s = update.slot_wait_s
-    out.steps = update.steps
-    if update.initial_loss is not None:
-        out.initial_loss = update.initial_loss
+    for name in _PLAIN:
+        setattr(out, name, getattr(update, name))
+    for name, fact in zip(Facts._fields, update.facts, strict=True):
+        if fact is not None:
+            setattr(out, name, fact)
     out.report = update.report
     if update.held is not None:
         out.held.largest, out.held.squared_norm = update.held
 
 
 def decode_update(update: pb.Update) -> Update:
-    decoded = Update(
-        Key(update.client, update.round, update.attempt),
-        update.examples,
-        update.checksum,
-        update.length,
-        update.train_s,
-        update.fetch_s,
-        update.loss,
-        update.modelled_s,
-        update.fetch_wait_s,
-        update.fetched_at,
-        update.slot_wait_s,
-        update.steps,
-        update.initial_loss if update.HasField("initial_loss") else None,
-        _short(update.report, "report"),
-        _decode_held(update.held) if update.HasField("held") else None,
+    decoded = Update._make(
+        (
+            Key(update.client, update.round, update.attempt),
+            *_plain_of(update),
+            _decode_facts(update),
+            _short(update.report, "report"),
+            _decode_held(update.held) if update.HasField("held") else None,
+        )
     )
     seconds = _seconds_of(decoded)
     # One comparison for all of them. If one is NaN, the sum is NaN too.
@@ -561,6 +551,13 @@ def decode_update(update: pb.Update) -> Update:
             f"a checksum of {len(decoded.checksum)} bytes; expected {_CHECKSUM_BYTES}"
         )
     return decoded
+
+
+def _decode_facts(update: pb.Update) -> Facts:
+    has: Callable[[str], bool] = update.HasField  # type: ignore[assignment]
+    if not any(map(has, Facts._fields)):  # most updates: nothing is made
+        return NO_FACTS
+    return Facts(*[getattr(update, name) if has(name) else None for name in Facts._fields])
 
 
 def _decode_held(held: pb.HeldUpdate) -> Held:

@@ -12,14 +12,16 @@ from tests.fuzz.target import Target, same
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import ToDevice
+from muster.common.facts import Facts
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages
 
 REFUSALS = (RemoteProtocolError, DecodeError)
 
+MEASURED: dict[str, Any] = dict.fromkeys(Facts._fields, 0.7)
 UPDATE = pb.Update(
     client="a", round=1, attempt=1, examples=10, checksum=bytes(16), length=4, loss=0.5,
-    initial_loss=0.7, train_s=1.0, steps=3,
+    train_s=1.0, steps=3, **MEASURED,
 )  # fmt: skip
 STATE = pb.DeviceState(battery=0.5, charging=True, network="wifi", hour=3.0)
 ANSWER = pb.Answer(

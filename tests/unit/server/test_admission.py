@@ -16,6 +16,7 @@ from muster.common.exchange import (
     Reason,
     Update,
 )
+from muster.common.facts import Facts
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.round import Round
@@ -163,13 +164,13 @@ def worker(fleet: Fleet) -> ConnectedPack:
         ("fednova", {"steps": 8}, None),
         ("fednova", {"steps": 1}, None),
         ("fednova", {"steps": 0}, Reason.STEPS),
-        ("fedavg", {"initial_loss": -1.0}, None),
-        ("q-fedavg", {"initial_loss": 0.0}, None),
-        ("q-fedavg", {"initial_loss": 3.4e38}, None),
-        ("q-fedavg", {"initial_loss": 3.5e38}, Reason.LOSS),  # beyond float32
-        ("q-fedavg", {"initial_loss": -1e-9}, Reason.LOSS),
-        ("q-fedavg", {"initial_loss": math.inf}, Reason.LOSS),
-        ("q-fedavg", {"initial_loss": math.nan}, Reason.LOSS),
+        ("fedavg", {"facts": Facts(-1.0)}, None),
+        ("q-fedavg", {"facts": Facts(0.0)}, None),
+        ("q-fedavg", {"facts": Facts(3.4e38)}, None),
+        ("q-fedavg", {"facts": Facts(3.5e38)}, Reason.LOSS),  # beyond float32
+        ("q-fedavg", {"facts": Facts(-1e-9)}, Reason.LOSS),
+        ("q-fedavg", {"facts": Facts(math.inf)}, Reason.LOSS),
+        ("q-fedavg", {"facts": Facts(math.nan)}, Reason.LOSS),
         ("q-fedavg", {}, Reason.LOSS),
     ],
 )

@@ -190,7 +190,7 @@ class Learner:
             fetch_wait_s=download.wait_s,
             fetched_at=download.at,
             steps=trained.train_steps,
-            initial_loss=trained.initial_loss,
+            facts=trained.facts,
             report=trained.report,
         )
         after = State(before.trained + 1, residual, life, kept, own)

@@ -21,19 +21,20 @@ from typing import NamedTuple
 import xxhash
 
 from muster.common.exchange import Body, Call, Key, Update
+from muster.common.facts import Facts
 from muster.common.files import remove_unfinished, write_atomic
 from muster.wire.bodies import checksum as body_checksum
 
 _CHECKSUM = struct.Struct("<8s")
-"""A record begins with the XXH3-64 of everything up to the body. The body's checksum is a fact."""
+"""A record begins with the XXH3-64 of everything up to the body. The body's checksum is a field."""
 
-_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 11I")
-"""The fixed-size fields of a record, the facts:
+_FIELDS = struct.Struct(f"<QQ16s QQ QQ16sQ7dQ{len(Facts._fields)}d 11I")
+"""The fields of fixed size of a record:
 
 - number of the record, round, checksum of the model;
 - rounds trained before and after;
 - of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss,
-  steps, and loss before training (NaN: not measured);
+  steps, and facts (NaN: not measured);
 - lengths of the parts that follow: client, lives before and after, residuals before and after,
   control variates before and after, what else the device keeps before and after, report of the
   update, and body.
@@ -212,15 +213,15 @@ class Memory:
         """The bytes of a record, in two parts: everything up to the body, and the body."""
         round, model, before, after, update, _ = held
         body = self._lasting(held).body
-        (client, _, attempt), *sent, initial_loss, report, _ = update or _NO_UPDATE
-        sent.append(math.nan if initial_loss is None else initial_loss)
+        (client, _, attempt), *sent, facts, report, _ = update or _NO_UPDATE
+        sent += [math.nan if fact is None else fact for fact in facts]
         pieces = client.encode(), *map(_packed, (before.life, after.life))
         pieces += before.residual, after.residual, before.control, after.control
         pieces += before.own, after.own, report
         lengths = *map(len, pieces), len(body)
         trained = before.trained, after.trained
-        facts = _FACTS.pack(number, round, model, *trained, attempt, *sent, *lengths)
-        checked = b"".join((facts, *pieces))
+        fields = _FIELDS.pack(number, round, model, *trained, attempt, *sent, *lengths)
+        checked = b"".join((fields, *pieces))
         return xxhash.xxh3_64_digest(checked) + checked, body
 
     def _offset(self, number: int) -> int:
@@ -261,12 +262,12 @@ class Memory:
         assert self._file is not None
         at = self._offset(slot)
         record = self._file[at : at + self._slot_bytes]
-        if len(record) < _CHECKSUM.size + _FACTS.size:
+        if len(record) < _CHECKSUM.size + _FIELDS.size:
             return 0, None
         (checksum,) = _CHECKSUM.unpack_from(record)
-        number, round, model, *facts = _FACTS.unpack_from(record, _CHECKSUM.size)
-        trained, sent, lengths = facts[:2], facts[2:-11], facts[-11:]
-        ends = list(accumulate(lengths, initial=_CHECKSUM.size + _FACTS.size))
+        number, round, model, *fields = _FIELDS.unpack_from(record, _CHECKSUM.size)
+        trained, sent, lengths = fields[:2], fields[2:-11], fields[-11:]
+        ends = list(accumulate(lengths, initial=_CHECKSUM.size + _FIELDS.size))
         *_, begins, end = ends
         checked = record[_CHECKSUM.size : begins]
         if len(record) < end or xxhash.xxh3_64_digest(checked) != checksum:
@@ -279,8 +280,9 @@ class Memory:
                 trained, residuals, lives, controls, owns, strict=True
             )
         )
-        attempt, examples, *rest, initial_loss = sent
-        rest += None if math.isnan(initial_loss) else initial_loss, report
+        measured = sent[-len(Facts._fields) :]
+        attempt, examples, *rest = sent[: -len(measured)]
+        rest += Facts(*(None if math.isnan(fact) else fact for fact in measured)), report
         update = Update(Key(client.decode(), round, attempt), examples, *rest) if examples else None
         if body and (update is None or body_checksum(body) != update.checksum):
             body = b""  # the states are whole; the device trains again, to the same bits

@@ -182,7 +182,7 @@ def finished(
 ) -> Trained:
     """Return the result of training with its initial loss and the noise of the settings."""
     if initial_loss is not None:
-        trained = replace(trained, initial_loss=initial_loss)
+        trained = replace(trained, facts=trained.facts._replace(initial_loss=initial_loss))
     if settings.update_noise:
         draws = stream(seed, "privacy", client, round)
         trained = replace(trained, delta=clipped_with_noise(trained.delta, settings, draws))

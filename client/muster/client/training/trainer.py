@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, SerializeAsAny
 
 from muster.common.causes import own_place
 from muster.common.errors import MusterError, ProtocolError, TransportError
+from muster.common.facts import NO_FACTS, Facts
 from muster.common.plugins import Plugin
 from muster.tasks.own import FunctionRegistry, Own
 
@@ -37,8 +38,7 @@ class Trained:
         loss: mean minibatch loss over the local steps, with the task's ridge and without the
             proximal term; nan if there were no steps.
         train_steps: number of local steps taken.
-        initial_loss: loss of the received model over all examples, with the task's ridge; None if
-            the settings do not ask for it.
+        facts: what else is reported of the training.
         report: what the app of a hosted task reports to its strategy; empty without one.
     """
 
@@ -46,7 +46,7 @@ class Trained:
     examples: int
     loss: float
     train_steps: int
-    initial_loss: float | None = None
+    facts: Facts = NO_FACTS
     report: bytes = b""
 
 

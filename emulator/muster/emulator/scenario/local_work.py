@@ -9,7 +9,7 @@ from muster.client.training.optimizers import Sgd
 from muster.client.training.settings import Length, Training
 from muster.common.bounds import LONGEST_WORK_S
 from muster.common.errors import ConfigError
-from muster.server.aggregators import Need
+from muster.server.aggregators.facts import REPORTED
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.settings.population import TrainingTime
 from muster.server.settings.server import ServerSettings
@@ -18,9 +18,8 @@ from muster.server.settings.server import ServerSettings
 def announced_training(training: Training, server: ServerSettings) -> Training:
     """The training that the server announces to devices: the scenario's, with what the aggregator
     and privacy need."""
-    wanted: dict[str, object] = {}
-    if Need.LOSS in server.aggregator.needs():
-        wanted["initial_loss"] = True
+    needs = server.aggregator.needs()
+    wanted: dict[str, object] = {fact: True for need, fact in REPORTED.items() if need in needs}
     if server.aggregator.control:
         wanted["control_variates"] = True
     if server.privacy is not None and server.privacy.where == "device":

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from muster.common.facts import Reported
+
 _TYPES = {
     int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", bytes: "BLOB", dict: "TEXT",
 }  # fmt: skip
@@ -55,7 +57,8 @@ class LedgerTable:
         names: their names, as SQL separates them.
 
     Args:
-        row: the class of its rows, a named tuple. A field with a type that SQL does not know is no
+        row: the class of its rows, a named tuple. A field that is a named tuple stands for the
+            columns that its own fields are. A field of any other type that SQL does not know is no
             column: it has rows of another table.
         key: the names of the primary key's columns.
         numbered: whether rows have a rowid although the table has a key of other columns.
@@ -119,7 +122,9 @@ def _columns(row: Any, key: str) -> Iterator[LedgerColumn]:
     """
     for name, hint in get_type_hints(row, include_extras=True).items():
         kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        stored = said[0] if said else Stored()
+        if hasattr(kind, "_fields"):
+            yield from _columns(kind, key)
+        stored = _stored(said)
         of = get_args(kind) if NoneType in get_args(kind) else (get_origin(kind) or kind,)
         if of[0] in _TYPES:
             words = [_quoted(name), _TYPES[of[0]]]
@@ -135,6 +140,13 @@ def _columns(row: Any, key: str) -> Iterator[LedgerColumn]:
             if stored.unique:
                 words.append("UNIQUE")
             yield LedgerColumn(name, " ".join(words), stored)
+
+
+def _stored(said: Sequence[Any]) -> Stored:
+    """What the further arguments of `Annotated` say of a column."""
+    if said and isinstance(said[0], Reported):
+        return Stored(since=said[0].since)
+    return said[0] if said else Stored()
 
 
 def _quoted(name: str) -> str:

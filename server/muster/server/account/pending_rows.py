@@ -11,6 +11,7 @@ from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
 from muster.common.events import AppMeasured
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
+from muster.common.facts import Facts
 from muster.server.account.ledger_reader import ParticipationRow, ReportRow
 from muster.server.account.rows import (
     AnswerRow,
@@ -293,7 +294,7 @@ class PendingRows:
                 reason=reason.value if reason else None,
                 at=at,
                 steps=update.steps,
-                initial_loss=finite(update.initial_loss),
+                facts=Facts(*map(finite, update.facts)),
             )
         )
 

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from muster.common.events import AppMeasured, RoundCommitted
+from muster.common.facts import NO_FACTS, Facts
 from muster.server.account.columns import Stored
 
 
@@ -204,8 +205,6 @@ class ContributionRow(NamedTuple):
         reason: why it was not folded; if the device gave up, the device's reason.
         at: when the outcome was decided.
         steps: number of local steps behind the update.
-        initial_loss: loss of the received model over the device's examples, before training; NULL
-            if the device was not asked for it.
     """
 
     round: int
@@ -227,7 +226,11 @@ class ContributionRow(NamedTuple):
     reason: str | None
     at: float
     steps: int = 0
-    initial_loss: float | None = None
+    facts: Facts = NO_FACTS
+
+    def values(self) -> tuple[Any, ...]:
+        """The values of the columns: a column for each fact."""
+        return *self[:-1], *self.facts
 
 
 class TransferRow(NamedTuple):

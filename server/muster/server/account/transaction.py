@@ -61,7 +61,7 @@ class PendingTransaction:
 
     def statements(self) -> list[Statement]:
         return [
-            (CONTRIBUTIONS.insert(), self.contributions),
+            (CONTRIBUTIONS.insert(), [row.values() for row in self.contributions]),
             (VALUATIONS.insert(), self.valuations),
             (TRANSFERS.insert(), self.transfers),
             (ESTIMATES.insert(), self.estimates),

@@ -79,6 +79,10 @@ OF_UPDATES = frozenset({Need.STEPS, Need.LOSS, Need.NORM})
 """What is known of each update by itself."""
 
 
+REPORTED: Mapping[Need, str] = MappingProxyType({Need.LOSS: "initial_loss"})
+"""The facts that devices report (`muster.common.facts`) and `Contribution` has by the same name."""
+
+
 class Cohort(NamedTuple):
     """A round at its close, as a rule sees it.
 

@@ -4,19 +4,15 @@ count at all."""
 import math
 from collections.abc import Collection
 
-import numpy as np
-
 from muster.common.exchange import Answer, Key, Outcome, Reason, Receipt, Update
-from muster.server.aggregators import Need
+from muster.common.facts import FACTS
+from muster.server.aggregators.facts import REPORTED, Need
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.uploads import UpdateFormat
-
-_LARGEST_LOSS = float(np.finfo(np.float32).max)
-"""Devices compute losses in float32."""
 
 
 class Admission:
@@ -38,7 +34,8 @@ class Admission:
         self.newest_round = 0
         self._formats = formats
         self._fleet = fleet
-        self._needs_steps, self._needs_loss = Need.STEPS in needs, Need.LOSS in needs
+        self._needs_steps = Need.STEPS in needs
+        self._needed = [fact for need, fact in REPORTED.items() if need in needs]
 
     def open(self, round: Round) -> None:
         """Judge updates against this round from now on."""
@@ -96,10 +93,11 @@ class Admission:
         if not int(self._needs_steps) <= update.steps <= _most(device):
             expected = "expected at least 1" if not update.steps else f"at most {device.most_steps}"
             return Reason.STEPS, f"{update.steps} local steps; {expected}"
-        if self._needs_loss and not _possible(update.initial_loss):
-            return Reason.LOSS, (
-                f"a loss of {update.initial_loss} before training; expected a finite float32 >= 0"
-            )
+        for fact in self._needed:
+            said, value = FACTS[fact], getattr(update.facts, fact)
+            if not said.allows(value):
+                expected = f"expected a number from {said.least:g} to {said.most:g}"
+                return Reason(said.reason), f"{fact} is {value}; {expected}"
         return None
 
     def round_of(self, key: Key) -> Round | None:
@@ -130,7 +128,3 @@ class Admission:
 
 def _most(device: EnrolledDevice) -> float:
     return math.inf if device.most_steps is None else device.most_steps
-
-
-def _possible(loss: float | None) -> bool:
-    return loss is not None and 0 <= loss <= _LARGEST_LOSS

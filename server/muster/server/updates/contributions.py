@@ -1,10 +1,10 @@
 """What aggregators get to know of an update: what the device states, and what the server measures
 of its body."""
 
-import math
+from typing import Any
 
 from muster.common.exchange import Update
-from muster.server.aggregators import Contribution, Need
+from muster.server.aggregators.facts import REPORTED, Contribution, Need
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.rounds.round import Round
@@ -25,6 +25,7 @@ class ContributionFacts:
     ) -> None:
         self._mode = settings.mode
         self._needs = settings.aggregator.needs()
+        self._reported = [fact for need, fact in REPORTED.items() if need in self._needs]
         self._measures = Need.NORM in self._needs or settings.clips
         self._work = work
         self._fleet = fleet
@@ -40,14 +41,16 @@ class ContributionFacts:
         fixed = device.client, device.group, update.examples, *self._age(update, round)
         if not self._needs and not self._measures:  # most rules: nothing more is computed
             return Contribution(*fixed)
-        steps = loss = norm = rate = math.nan
+        known: dict[str, Any] = {}
         if Need.STEPS in self._needs:
-            steps = self._work.effective_steps(update.steps, update.key.round)
-        if Need.LOSS in self._needs and update.initial_loss is not None:
-            loss, rate = update.initial_loss, self._work.learning_rate_at(update.key.round)
+            known["effective_steps"] = self._work.effective_steps(update.steps, update.key.round)
+        for fact in self._reported:
+            if (value := getattr(update.facts, fact)) is not None:
+                rate = self._work.learning_rate_at(update.key.round)
+                known |= {fact: value, "learning_rate": rate}
         if self._measures:
-            norm = body.squared_norm(self._parameters)
-        return Contribution(*fixed, steps, loss, norm, rate)
+            known["squared_norm"] = body.squared_norm(self._parameters)
+        return Contribution(*fixed, **known)
 
     def aged(self, update: Update, known: Contribution, round: Round) -> Contribution:
         """The contribution of an update that counts in another round than was thought."""
