@@ -37,6 +37,11 @@ class Classification(Task):
     """The examples on which models are evaluated. test: the data set's test examples. training: the
     training examples of all clients, each once."""
 
+    standardise: bool = False
+    """Whether values are shifted and scaled so that those of all training examples of the data set
+    have mean 0 and standard deviation 1, in each channel of pictures in colour. Otherwise they are
+    scaled to at most 1. Not for texts."""
+
     @field_validator("model")
     @classmethod
     def _takes_the_examples(cls, model: AnyModel) -> AnyModel:
@@ -65,6 +70,8 @@ class Classification(Task):
         dataset = self.dataset()
         if self.labels is not None:
             dataset = dataset.restricted(self.labels)
+        if self.standardise:
+            dataset = dataset.standardised()
         # Partitions are defined by the data set's own labels.
         labels = dataset.train_y if self.labels is None else np.array(self.labels)[dataset.train_y]
         users, units, ratio = dataset.train_user, dataset.train_unit, self.validation_ratio

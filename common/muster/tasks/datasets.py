@@ -37,6 +37,9 @@ class Dataset:
             the natural partition.
         train_unit: shape (examples,), the piece of data from which each example was cut. All
             examples of a piece go either to training or to validation.
+        standard: mean and standard deviation of the training examples' values, which `scaled` maps
+            to 0 and 1; shape (channels, 1, 1) for pictures in colour, else (). None: it divides by
+            `brightest`.
     """
 
     train_x: Any
@@ -48,6 +51,7 @@ class Dataset:
     vocabulary: int | None = None
     train_user: npt.NDArray[np.int64] | None = None
     train_unit: npt.NDArray[np.int64] | None = None
+    standard: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -80,15 +84,49 @@ class Dataset:
             train_unit=None if self.train_unit is None else self.train_unit[train],
         )
 
+    def standardised(self) -> Self:
+        """Return the same data with `standard`.
+
+        Raises:
+            ConfigError: the examples are texts.
+        """
+        if self.vocabulary is not None or not isinstance(self.train_x, np.ndarray):
+            raise ConfigError(
+                "task.standardise: expected pictures or signals, found texts; leave it out"
+            )
+        return replace(self, standard=_mean_and_deviation(self.train_x))
+
     def scaled(self, values: Any) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
-        """Return a copy of rows of x as a model reads them: divided by `brightest`, or tokens."""
+        """Return a copy of rows of x as a model reads them: standardised, divided by `brightest`,
+        or tokens."""
         if self.vocabulary is not None:
             return np.asarray(values, np.int64)
         if not isinstance(values, np.ndarray):
             return np.asarray(values.toarray(), np.float32)
         scaled = values.astype(np.float32)
-        scaled /= np.float32(self.brightest)
+        if self.standard is None:
+            scaled /= np.float32(self.brightest)
+        else:
+            mean, deviation = self.standard
+            scaled -= mean
+            scaled /= deviation
         return scaled
+
+
+def _mean_and_deviation(
+    values: npt.NDArray[Any],
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Those of each channel of pictures in colour, else of all values; 1 in place of a deviation of
+    0."""
+    axes = (0, 2, 3) if values.ndim == 4 else None
+    mean = np.asarray(values.mean(axes, dtype=np.float64))
+    # In blocks: float64 takes eight times the memory of pictures.
+    blocks = (values[first : first + 1_000] for first in range(0, len(values), 1_000))
+    squares = sum(np.square(block, dtype=np.float64).sum(axes) for block in blocks)
+    deviation = np.sqrt(np.maximum(squares * (mean.size / values.size) - mean**2, 0.0))
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    shape = (-1, 1, 1) if values.ndim == 4 else ()
+    return mean.astype(np.float32).reshape(shape), deviation.astype(np.float32).reshape(shape)
 
 
 @cache

@@ -61,6 +61,39 @@ def test_pictures_are_kept_as_bytes_once_and_scaled_when_a_share_is_taken(direct
     np.testing.assert_array_equal(scaled, np.ones((2, 2, 3), np.float32))
 
 
+def test_standardised_values_have_mean_0_and_deviation_1_in_every_channel() -> None:
+    random = np.random.default_rng(0)
+    colours = np.array([10, 100, 250], np.uint8).reshape(3, 1, 1)
+    pictures = (colours - random.integers(0, 6, (40, 3, 4, 4))).astype(np.uint8)
+    y = np.zeros(40, np.int64)
+    found = datasets.Dataset(pictures, y, pictures[:4], y[:4], brightest=255).standardised()
+    x = found.scaled(pictures)
+    np.testing.assert_allclose(x.mean((0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(x.std((0, 2, 3)), 1, atol=1e-5)
+    # Test examples are mapped as training examples are.
+    assert found.scaled(found.test_x).tobytes() == x[:4].tobytes()
+
+
+def test_standardised_pictures_without_colours_have_one_mean(directory: Path) -> None:
+    found = datasets.idx("mnist", directory).standardised()
+    values = np.arange(120.0)
+    expected = (values - values.mean()) / values.std()
+    np.testing.assert_allclose(found.scaled(found.train_x).ravel(), expected, atol=1e-6)
+    assert datasets.idx("mnist", directory).standard is None
+
+
+def test_a_constant_channel_becomes_0() -> None:
+    x, y = np.full((3, 2, 2), 7, np.uint8), np.zeros(3, np.int64)
+    found = datasets.Dataset(x, y, x, y).standardised()
+    assert not found.scaled(x).any()
+
+
+def test_texts_are_not_standardised() -> None:
+    x, y = np.zeros((3, 2), np.int64), np.zeros(3, np.int64)
+    with pytest.raises(ConfigError, match="standardise: expected pictures or signals, found texts"):
+        datasets.Dataset(x, y, x, y, vocabulary=5).standardised()
+
+
 def test_an_altered_file_is_refused_with_both_checksums(directory: Path) -> None:
     path = directory / FILES[1]
     expected = files.CHECKSUMS["mnist"][FILES[1]]

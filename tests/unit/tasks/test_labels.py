@@ -210,10 +210,20 @@ def test_settings_travel() -> None:
         "name": "digits",
         "labels": [2, 0],
         "evaluate_on": "training",
+        "standardise": True,
         "partition": {"kind": "assigned", "labels": [[0], [2, 0]], "examples_per_client": 4},
     }
     task = validate(Scenario, {"task": values}, "scenario.toml").task
     assert read_task(task.to_json()) == task
+
+
+def test_devices_train_and_models_are_measured_on_standardised_values() -> None:
+    task = {"name": "digits", "standardise": True}
+    opened = validate(Scenario, {"task": task}, "scenario.toml").task.open(2, 1)
+    x = np.concatenate([opened.client(0).x, opened.client(1).x])
+    assert abs(x.mean()) < 1e-4
+    assert abs(x.std() - 1) < 1e-4
+    assert abs(opened.test().x.mean()) < 0.05
 
 
 # --- task.evaluate_on ----------------------------------------------------------------------------
