@@ -6,7 +6,7 @@ import pytest
 
 from muster.server.rounds.modes.carrying import Carrying
 from muster.server.rounds.modes.contract import Completion
-from muster.server.rounds.modes.staleness_weights import Polynomial
+from muster.server.rounds.staleness import Polynomial
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.round import Round
 from muster.studies import Claim, StudyRun

@@ -13,7 +13,7 @@ from pydantic import Field
 from muster.common.bounds import DeviceCount
 from muster.server.rounds.modes.carrying import Carrying
 from muster.server.rounds.modes.contract import Completion, ModeConditions, RoundEnd
-from muster.server.rounds.modes.staleness_weights import AnyStalenessWeight, Polynomial
+from muster.server.rounds.staleness import AnyStalenessWeight, Polynomial
 from muster.server.rounds.selection import Candidate, Draws, Selection
 from muster.server.rounds.steps import step_at
 
