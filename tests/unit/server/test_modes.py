@@ -18,11 +18,11 @@ from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import ModeConditions, RoundEnd
-from muster.server.rounds.staleness import STALENESS_WEIGHTS, StalenessWeight
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection
+from muster.server.rounds.staleness import STALENESS_WEIGHTS, StalenessWeight
 
 ALL = SelectAll(kind="all")
 CANDIDATES = [Candidate(f"c{n}", 10) for n in range(6)]

@@ -177,8 +177,7 @@ def _step_of(scenario: Scenario, rounds: Any) -> Any:
     clock = scenario.clock
     if clock.kind == "rounds":
         return rounds
-    deadline_s = scenario.server.deadline_s or clock.round_s
-    return rounds * deadline_s * clock.scale // clock.round_s
+    return rounds * scenario.longest_round_s * clock.scale // clock.round_s
 
 
 def _steps(scenario: Scenario) -> IntArray:

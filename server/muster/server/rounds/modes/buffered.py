@@ -13,8 +13,8 @@ from pydantic import Field
 from muster.common.bounds import DeviceCount
 from muster.server.rounds.modes.carrying import Carrying
 from muster.server.rounds.modes.contract import Completion, ModeConditions, RoundEnd
-from muster.server.rounds.staleness import AnyStalenessWeight, Polynomial
 from muster.server.rounds.selection import Candidate, Draws, Selection
+from muster.server.rounds.staleness import AnyStalenessWeight, Polynomial
 from muster.server.rounds.steps import step_at
 
 _MOST_BY_FINISH = 1_000
