@@ -44,7 +44,14 @@ _FEATURES: Mapping[str, _Feature] = {
     "rational devices": _Feature((R.OWN_MODEL, R.JUDGED_MODELS), (W.RATIONAL,)),
     "settings of `participation.utility`": _Feature((R.FITTED_UTILITY, R.REPORTED_UTILITY), ()),
     "`shared_link.slots` in lockstep": _Feature((R.SLOTS,), (W.SLOTS,)),
+    "`shared_link.slots`": _Feature((R.GRANTS,), ()),
+    "`groups.link`": _Feature((R.OWN_LINK, R.WALL_TIME), ()),
     "`server.goal`": _Feature((R.GOAL,), ()),
+    "buffered": _Feature((R.DRAWN_CALLS,), ()),
+    "clocks that run": _Feature((R.DEADLINE,), (W.RUNNING_CLOCK,)),
+    '`clock.kind = "modelled"`': _Feature((R.MODELLED_WORK,), ()),
+    "`verify`": _Feature((R.MEASURED_LINKS,), ()),
+    '`normalise = "horvitz-thompson"`': _Feature((R.EVERY_CALL,), ()),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
     "`training.control_variates`": _Feature((R.CONTROL,), ()),
     "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),
@@ -126,11 +133,11 @@ def _excluded_by(name: str) -> Iterator[str]:
 
 
 def _shown(withholder: W) -> str:
-    """The name of a withholder, with a key as code; for what modes take away, their names."""
+    """The name of a withholder, with keys as code; for what modes take away, their names."""
     if modes := [kind for kind, mode in MODES.items() if withholder in _taken_by(mode(kind=kind))]:
         return ", ".join(modes)
     name = str(withholder)
     if " = " in name:
         return f"`{name}`"
-    key, *rest = name.split(" ", 1)
-    return " ".join([f"`{key}`", *rest]) if "." in key or "_" in key else name
+    words = (f"`{word}`" if "." in word or "_" in word else word for word in name.split(" "))
+    return " ".join(words)

@@ -1,7 +1,8 @@
 """The table of the combinations that are refused."""
 
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pytest
@@ -98,13 +99,19 @@ def test_a_mode_that_still_sets_carries_is_told_its_base() -> None:
             carries = True
 
 
-def refusal(server: dict[str, Any], **group: Any) -> str:
+UNIFORM = {"kind": "uniform", "k": 3}
+
+
+def refusal(
+    server: dict[str, Any], values: Mapping[str, Any] = MappingProxyType({}), **group: Any
+) -> str:
     """What is said of a scenario with this server and group; empty if it is accepted."""
     table = {
         "name": "test",
         "task": {"name": "linear", "dimension": 3},
         "server": {"rounds": 5, **server},
         "groups": [{"name": "dev", "count": 4, "devices_per_process": 2, **group}],
+        **values,
     }
     try:
         validate(Scenario, table, "test")
@@ -121,6 +128,28 @@ def test_a_rule_and_a_mode_of_ones_own_are_refused_as_built_in_ones() -> None:
     assert refusal(mode) == ""
     assert "a process holds the updates of one round" in refusal(mode, partial_sums=True)
     assert "by the control variate c" in refusal({**mode, "aggregator": "scaffold"})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"server": {"mode": {"kind": "buffered", "k": 1}, "selection": UNIFORM}}, "Leave the"),
+        ({"clock": {"kind": "wall"}}, "server.deadline_s: required with clock.kind = 'wall'"),
+        ({"clock": {"kind": "modelled"}}, "groups[0].device.examples_per_s: with clock.kind"),
+        ({"group": {"link": {"rtt": "4 ms"}}}, "groups[0].devices_per_process: 2 devices of"),
+        ({"verify": True}, "verify: no group has a link to measure"),
+        (
+            {"clock": {"kind": "wall"}, "group": {"shared_link": {"slots": 1}}},
+            "groups[0].shared_link.slots: slots need clock.kind = 'rounds' or 'modelled'; found",
+        ),
+        ({"server": {"aggregator": "weighted"}}, "set training.projection_radius"),
+    ],
+)
+def test_features_that_no_rule_has_exclude_each_other_too(
+    values: dict[str, Any], said: str
+) -> None:
+    server, group = values.pop("server", {}), values.pop("group", {})
+    assert said in refusal(server, values, **group)
 
 
 def test_no_built_in_rule_requires_what_is_not_its_own_to_require() -> None:

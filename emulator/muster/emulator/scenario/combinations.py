@@ -29,6 +29,7 @@ def combination_refusals(scenario: ScenarioSettings) -> Iterator[str]:
 def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
     """Yield what the features of a scenario require."""
     server, rule = scenario.server, scenario.server.aggregator
+    yield from _required_by_time(scenario)
     for requirement in sorted(rule.requires()):
         yield Required(requirement, rule.kind)
     if server.privacy is not None:
@@ -43,10 +44,23 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         yield Required(Requirement.CONTROL, "training.control_variates")
     if scenario.task.hosted:
         yield Required(Requirement.APP, "task")
+    if scenario.verify:
+        yield Required(Requirement.MEASURED_LINKS, "verify")
     for number, group in enumerate(scenario.groups):
         if scenario.clock.lockstep and group.shared_link.slots is not None:
             yield Required(Requirement.SLOTS, "shared_link.slots", f"groups[{number}]")
         yield from _required_by_group(group, f"groups[{number}]")
+
+
+def _required_by_time(scenario: ScenarioSettings) -> Iterator[Required]:
+    """Yield what the clock and the mode require."""
+    clock, mode = scenario.clock, scenario.server.mode
+    if not clock.lockstep:
+        yield Required(Requirement.DEADLINE, clock.kind)
+    if clock.kind == "modelled":
+        yield Required(Requirement.MODELLED_WORK, clock.kind)
+    if mode.draws_devices():
+        yield Required(Requirement.DRAWN_CALLS, mode.kind)
 
 
 def _required_by_group(group: Group, place: str) -> Iterator[Required]:
@@ -54,6 +68,12 @@ def _required_by_group(group: Group, place: str) -> Iterator[Required]:
         yield Required(Requirement.MASK, "mask", place)
     if group.partial_sums:
         yield Required(Requirement.PARTIAL_SUMS, "partial_sums", place)
+    if group.gateway:
+        yield Required(Requirement.OWN_LINK, "link", place)
+    if group.shaped:
+        yield Required(Requirement.WALL_TIME, "link")
+    if group.shared_link.slots is not None:
+        yield Required(Requirement.GRANTS, "shared_link.slots", place)
     if not group.participation.rational:
         return
     yield Required(Requirement.OWN_MODEL, "participation", place)
@@ -68,6 +88,7 @@ def _required_by_group(group: Group, place: str) -> Iterator[Required]:
 
 def withheld_by(scenario: ScenarioSettings) -> Iterator[Withheld]:
     """Yield what the features of a scenario take away, without its privacy."""
+    yield from _withheld_by_time(scenario)
     yield from _withheld_by_rounds(scenario)
     yield from _withheld_by_training(scenario)
     yield from _withheld_by_task(scenario)
@@ -91,6 +112,18 @@ def _withheld_by_privacy(
     yield Withheld(Withholder.SERVER_PRIVACY, "" if forbidden else ", or set where = 'device'")
 
 
+def _withheld_by_time(scenario: ScenarioSettings) -> Iterator[Withheld]:
+    clock, server = scenario.clock, scenario.server
+    if not clock.lockstep:
+        yield Withheld(Withholder.RUNNING_CLOCK, clock.kind)
+        if server.selection.kind != "all":
+            yield Withheld(Withholder.PRESENT_SELECTION, server.selection.kind)
+    if clock.scale != 1:
+        yield Withheld(Withholder.SCALED_TIME, f"{clock.scale:g}")
+    if server.deadline_s is None:
+        yield Withheld(Withholder.NO_DEADLINE)
+
+
 def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
     server = scenario.server
     least, _ = server.round_sizes(scenario.devices)
@@ -102,6 +135,8 @@ def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.STALENESS_WEIGHT)
     if server.selection.kind != "all":
         yield Withheld(Withholder.SELECTION, server.selection.kind)
+    if server.selection.prefers():
+        yield Withheld(Withholder.PREFERENCE, server.selection.kind)
     if least > 1:
         yield Withheld(Withholder.MINIMUM, str(least))
     if server.guard.max_norm is not None:
@@ -125,6 +160,8 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.TRAINER, training.trainer.kind)
     if training.projection_radius is not None:
         yield Withheld(Withholder.PROJECTION, f"{training.projection_radius:g}")
+    else:
+        yield Withheld(Withholder.NO_PROJECTION)
     if training.together > 1:
         yield Withheld(Withholder.TOGETHER, str(training.together))
     if training.clip_update is not None:
@@ -150,6 +187,8 @@ def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.NO_ACCURACY, task.kind)
     elif task.validation_ratio == 0:
         yield Withheld(Withholder.NO_VALIDATION)
+    if not any(group.gateway for group in scenario.groups):
+        yield Withheld(Withholder.NO_LINKS)
     if not any(group.covariates.z for group in scenario.groups):
         yield Withheld(Withholder.NO_COVARIATES)
 
@@ -170,8 +209,10 @@ def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> 
         yield Withheld(Withholder.PARTIAL_SUMS, "", place)
         if not lockstep:
             yield Withheld(Withholder.LATE_SUMS, "", place)
-    if group.devices_per_process == 1:
-        yield Withheld(Withholder.ONE_DEVICE, "", place)
+    packed = group.devices_per_process
+    yield Withheld(Withholder.PACKED if packed > 1 else Withholder.ONE_DEVICE, str(packed), place)
+    if group.device.examples_per_s is None and not group.link.shapes:
+        yield Withheld(Withholder.NO_DURATION, "", place)
     if group.link.compression.kind != "none":
         yield Withheld(Withholder.CODEC, group.link.compression.kind, place)
     rational = group.participation.rational

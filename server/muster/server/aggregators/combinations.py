@@ -136,6 +136,18 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "'full'",
     (R.COVARIATES, W.NO_COVARIATES): "server.aggregator: it corrects for covariates Z, but no "
     "group has any; name some in groups.covariates.z",
+    (R.EQUAL_CALLS, W.PREFERENCE): "server.aggregator: the weights of {by!r} assume that every "
+    "device is called equally often, but with server.selection = {found!r} some are called more "
+    "often; expected 'all' or 'uniform'",
+    (R.EVERY_CALL, W.SELECTION): "server.aggregator: normalise = 'horvitz-thompson' needs every "
+    "device called, but server.selection is {found!r}; expected 'all', or normalise = 'hajek'",
+    (R.CALLS_OF_ABSENT, W.PRESENT_SELECTION): "server.aggregator: {by!r} learns from absent "
+    "devices, which with server.selection = {found!r} are called only in lockstep, so their rows "
+    "would outnumber those of the others; expected clock.kind = 'rounds', or server.selection = "
+    "'all'",
+    (R.PROJECTION, W.NO_PROJECTION): "server.aggregator: {by} (equation 10) multiplies the "
+    "parameters by N/|S|·Σ p, whose mean is above 1, so it diverges by itself; set "
+    "training.projection_radius, or take 'weighted-normalised'",
     (R.STRATEGY, W.NO_APP): "server.aggregator: {by!r} runs the strategy of a Flower app, but the "
     "task has none; set task.name = 'flower', or take a rule of muster",
     (R.STRATEGY, W.SELECTION): "server.aggregator: with {by!r} the strategy of the app chooses the "
@@ -207,6 +219,22 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.SLOTS, W.LATER_ROUNDS): "server.mode: a channel slot is granted for the transfers of one "
     "round, and updates outlive theirs; leave out groups.shared_link.slots, or take the "
     "synchronous mode",
+    (R.GRANTS, W.RUNNING_CLOCK): "{place}.shared_link.slots: slots need clock.kind = 'rounds' or "
+    "'modelled'; found {found!r}",
+    (R.DRAWN_CALLS, W.SELECTION): "server.selection: {found!r} selects devices for a round; in the "
+    "{by} mode `concurrency` says how many devices work, and the server draws them. Leave the "
+    "selection out",
+    (R.DEADLINE, W.NO_DEADLINE): "server.deadline_s: required with clock.kind = {by!r}, because "
+    "devices may leave during a round",
+    (R.MODELLED_WORK, W.NO_DURATION): "{place}.device.examples_per_s: with clock.kind = 'modelled' "
+    "a round lasts as long as its modelled work, and that of this group takes no time; expected a "
+    "speed, or a link",
+    (R.OWN_LINK, W.PACKED): "{place}.devices_per_process: {found} devices of a process share one "
+    "connection, but each device needs a link of its own; expected 1 with a link",
+    (R.WALL_TIME, W.SCALED_TIME): "clock.scale: {found}, but links are real and run in wall time; "
+    "expected 1 with links",
+    (R.MEASURED_LINKS, W.NO_LINKS): "verify: no group has a link to measure; set "
+    "groups.link.profile",
     (R.GOAL, W.COUNTED_VERSIONS): "server.goal: with server.mode {found!r}, server.mode.k is the "
     "number of updates that make a version; leave out server.goal = {by}",
     (R.CONTROL, W.NO_CONTROL): "training.control_variates: the aggregator turns it on, and "

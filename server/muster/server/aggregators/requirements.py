@@ -67,6 +67,18 @@ class Requirement(StrEnum):
     COVARIATES = "covariates Z"
     """The rule corrects for covariates Z."""
 
+    EQUAL_CALLS = "equally frequent calls"
+    """The weights assume that every device is called equally often."""
+
+    EVERY_CALL = "calls of all devices"
+    """The divisor of the weighted sum assumes that a round calls every device."""
+
+    CALLS_OF_ABSENT = "calls of absent devices"
+    """The rule learns from devices that were called and did not take part."""
+
+    PROJECTION = "projected local training"
+    """The rule multiplies the parameters, so that only a projection keeps them bounded."""
+
     STRATEGY = "the strategy of an app"
     """The strategy of an app decides about devices, replies and versions."""
 
@@ -108,6 +120,27 @@ class Requirement(StrEnum):
     SLOTS = "transfers within one round"
     """A channel slot is granted for the transfers of one round. (shared_link.slots in lockstep)"""
 
+    GRANTS = "slots that are granted in modelled time"
+    """Which devices get a channel slot follows from modelled durations. (shared_link.slots)"""
+
+    DRAWN_CALLS = "calls that the mode draws"
+    """The mode itself decides which devices work. (server.mode)"""
+
+    DEADLINE = "rounds that end though devices leave"
+    """Devices may leave during a round. (clock.kind = "wall" or "scaled")"""
+
+    MODELLED_WORK = "work that takes modelled time"
+    """A round lasts as long as its modelled work. (clock.kind = "modelled")"""
+
+    OWN_LINK = "a connection for each device"
+    """Each device has a link of its own. (groups.link)"""
+
+    WALL_TIME = "transfers in wall time"
+    """Links are real and run in wall time. (groups.link)"""
+
+    MEASURED_LINKS = "links to measure"
+    """The run begins with a measurement of its links. (verify)"""
+
     GOAL = "rounds that a goal completes"
     """A number of updates completes a round. (server.goal)"""
 
@@ -133,6 +166,12 @@ class Withholder(StrEnum):
     ONE_DEVICE = "devices_per_process = 1"
     """A process has one device."""
 
+    PACKED = "devices_per_process above 1"
+    """Devices share a process and its connection."""
+
+    NO_LINKS = "no groups.link"
+    """No group has an emulated link."""
+
     LATER_ROUNDS = "updates that count in a later round"
     """The mode lets an update count in a later round than that of its call."""
 
@@ -141,6 +180,24 @@ class Withholder(StrEnum):
 
     SELECTION = "a selection of devices"
     """Rounds call only some devices."""
+
+    PREFERENCE = "a selection that prefers some devices"
+    """Rounds call some devices more often than others."""
+
+    PRESENT_SELECTION = "a selection on a running clock"
+    """Rounds select among the devices that are present."""
+
+    RUNNING_CLOCK = "clocks that run"
+    """Updates count when they arrive. (clock.kind = "wall" or "scaled")"""
+
+    SCALED_TIME = "clock.scale other than 1"
+    """Scenario time runs faster than wall time."""
+
+    NO_DEADLINE = "no server.deadline_s"
+    """Rounds have no deadline."""
+
+    NO_DURATION = "devices whose work takes no time"
+    """Work of a group has no modelled duration."""
 
     MINIMUM = "server.minimum above 1"
     """Small rounds are empty."""
@@ -165,6 +222,9 @@ class Withholder(StrEnum):
 
     PROJECTION = "training.projection_radius"
     """Training moves all parameters onto a ball."""
+
+    NO_PROJECTION = "training without a projection"
+    """Training may move parameters as far as it likes."""
 
     TOGETHER = "training.together"
     """Devices of a process train at the same time."""
