@@ -274,4 +274,4 @@ def test_a_matrix_that_is_feasible_but_not_optimal_is_found(tmp_path: Path) -> N
         changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0001"', sign * 0.1)
         changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0002"', -sign * 0.1)
     found = [d.what for check in audit(tmp_path / "run").checks for d in check.differences]
-    assert "objective of problem 7 above its optimum" in found
+    assert "α, from the optimum of problem 7" in found
