@@ -194,6 +194,7 @@ RATIONAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"kind": "feduca", "strategies": 3, "order": "solve-first", "retention": "model"},
         {"threshold": "global", "margin": 0.05},
     ),
+    "feduca-unregularized": ({"kind": "feduca", "regularization": 0.0}, {}),
     "feduca-one": ({"kind": "feduca", "strategies": 1, "slack": 0.01}, {}),
     "feduca-nobody": (
         {"kind": "feduca", "order": "solve-first"},
