@@ -277,6 +277,6 @@ def test_if_every_solver_fails_the_old_weights_stay_and_the_ledger_names_them(
     assert "; LOST: SolverError: " in solver
     assert weighing.estimates["solver_failures"] == 2
     gone, lost_too, kept = weighing.warnings
-    assert gone.startswith("a solver of the weights failed: GONE: SolverError")
-    assert lost_too.startswith("a solver of the weights failed: LOST")
+    assert gone == "GONE failed to solve for the weights (estimate 'solver')"
+    assert lost_too.startswith("LOST failed to solve")
     assert kept == "no solver found weights, so those of the round before stay"

@@ -59,7 +59,9 @@ class FedUca(UtilityConstrained):
         }
         failed = found.fallen_back if isinstance(found, Strategies) else found
         estimates["solver_failures"] = len(failed)
-        warnings = [f"a solver of the weights failed: {sentence}" for sentence in failed]
+        # Without numbers, so that each is said once in a run; the ledger has them by round.
+        names = dict.fromkeys(sentence.partition(":")[0] for sentence in failed)
+        warnings = [f"{name} failed to solve for the weights (estimate 'solver')" for name in names]
         if not isinstance(found, Strategies):
             estimates["solver"] = f"none ({'; '.join(failed)})"
             kept = "no solver found weights, so those of the round before stay"
