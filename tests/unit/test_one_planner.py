@@ -1,4 +1,4 @@
-"""Rounds at fixed times are planned in blocks of devices, as the rounds of the server are played."""
+"""Rounds at fixed times are planned in blocks of devices, as the rounds of the server play."""
 
 import sys
 from typing import Any
