@@ -54,6 +54,9 @@ _FEATURES: Mapping[str, _Feature] = {
     '`normalise = "horvitz-thompson"`': _Feature((R.EVERY_CALL,), ()),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
     "`training.control_variates`": _Feature((R.CONTROL,), ()),
+    "`training.gradient`": _Feature((R.GRADIENT,), (W.GRADIENT,)),
+    "`training.together`": _Feature((R.TOGETHER,), (W.TOGETHER,)),
+    "`training.update_noise`": _Feature((R.NOISE,), (W.NOISY_UPDATES,)),
     "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),
 }
 

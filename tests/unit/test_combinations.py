@@ -99,6 +99,8 @@ def test_a_mode_that_still_sets_carries_is_told_its_base() -> None:
             carries = True
 
 
+GRADIENT = {"gradient": True}
+MOMENTUM = {"kind": "sgd", "momentum": 0.9}
 UNIFORM = {"kind": "uniform", "k": 3}
 
 
@@ -143,6 +145,11 @@ def test_a_rule_and_a_mode_of_ones_own_are_refused_as_built_in_ones() -> None:
             "groups[0].shared_link.slots: slots need clock.kind = 'rounds' or 'modelled'; found",
         ),
         ({"server": {"aggregator": "weighted"}}, "set training.projection_radius"),
+        ({"training": {**GRADIENT, "optimizer": "adam"}}, "the optimizer has nothing to act on"),
+        ({"training": {**GRADIENT, "optimizer": MOMENTUM}}, "expected optimizer = 'sgd' without"),
+        ({"training": {**GRADIENT, "clip_norm": 1.0}}, "clips the gradient that a device returns"),
+        ({"training": {**GRADIENT, "proximal_mu": 1.0}}, "so proximal_mu has nothing to act on"),
+        ({"training": {**GRADIENT, "projection_radius": 1.0}}, "so projection_radius has nothing"),
     ],
 )
 def test_features_that_no_rule_has_exclude_each_other_too(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from muster.client.faults import LifeFault
 from muster.client.faults.label_flip import LabelFlip
 from muster.client.life.participation import UtilitySettings
+from muster.client.training.optimizers import OPTIMIZERS, PLAIN
 from muster.client.training.settings import Training
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators.combinations import Required, Withheld, excluded, excludes
@@ -40,8 +41,7 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         yield Required(Requirement.KEPT_UPDATES, "server.keep_updates")
     if server.goal is not None:
         yield Required(Requirement.GOAL, str(server.goal))
-    if scenario.training.control_variates:
-        yield Required(Requirement.CONTROL, "training.control_variates")
+    yield from _required_by_training(scenario.training)
     if scenario.task.hosted:
         yield Required(Requirement.APP, "task")
     if scenario.verify:
@@ -50,6 +50,17 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         if scenario.clock.lockstep and group.shared_link.slots is not None:
             yield Required(Requirement.SLOTS, "shared_link.slots", f"groups[{number}]")
         yield from _required_by_group(group, f"groups[{number}]")
+
+
+def _required_by_training(training: Training) -> Iterator[Required]:
+    if training.control_variates:
+        yield Required(Requirement.CONTROL, "training.control_variates")
+    if training.gradient:
+        yield Required(Requirement.GRADIENT, "training.gradient")
+    if training.together > 1:
+        yield Required(Requirement.TOGETHER, str(training.together))
+    if training.update_noise:
+        yield Required(Requirement.NOISE, f"{training.update_noise:g}")
 
 
 def _required_by_time(scenario: ScenarioSettings) -> Iterator[Required]:
@@ -164,7 +175,10 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.NO_PROJECTION)
     if training.together > 1:
         yield Withheld(Withholder.TOGETHER, str(training.together))
-    if training.clip_update is not None:
+    yield from _withheld_by_steps(training)
+    if training.clip_update is None:
+        yield Withheld(Withholder.UNCLIPPED_UPDATES)
+    else:
         yield Withheld(Withholder.CLIPPED_UPDATES)
     if training.update_noise:
         yield Withheld(Withholder.NOISY_UPDATES)
@@ -178,6 +192,18 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
     for name in Training.model_fields:
         if name not in _KEPT and getattr(training, name) != getattr(usual, name):
             yield Withheld(Withholder.TRAINING_SETTINGS, name)
+
+
+def _withheld_by_steps(training: Training) -> Iterator[Withheld]:
+    """Yield what settings of local steps take away."""
+    if training.optimizer != PLAIN:
+        yield Withheld(Withholder.OPTIMIZER, str(training.optimizer.to_json()))
+    if type(training.optimizer) not in OPTIMIZERS.built_in.values():
+        yield Withheld(Withholder.OWN_OPTIMIZER, training.optimizer.kind)
+    if training.proximal_mu:
+        yield Withheld(Withholder.PROXIMAL)
+    if training.clip_norm is not None:
+        yield Withheld(Withholder.CLIPPED_STEPS)
 
 
 def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:

@@ -237,6 +237,24 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "groups.link.profile",
     (R.GOAL, W.COUNTED_VERSIONS): "server.goal: with server.mode {found!r}, server.mode.k is the "
     "number of updates that make a version; leave out server.goal = {by}",
+    (R.GRADIENT, W.PROJECTION): "training.gradient: it takes no local step, so projection_radius "
+    "has nothing to act on; leave it out",
+    (R.GRADIENT, W.PROXIMAL): "training.gradient: it takes no local step, so proximal_mu has "
+    "nothing to act on; leave it out",
+    (R.GRADIENT, W.OPTIMIZER): "training.gradient: it takes no local step, so the optimizer has "
+    "nothing to act on; expected optimizer = 'sgd' without settings, found {found}",
+    (R.GRADIENT, W.CLIPPED_STEPS): "training.gradient: it takes no local step, so clip_norm has "
+    "nothing to act on; leave it out, or set clip_update, which clips the gradient that a device "
+    "returns",
+    (R.TOGETHER, W.TRAINER): "training.together: training.trainer = {found!r} trains one device at "
+    "a time; leave one of them out",
+    (
+        R.TOGETHER,
+        W.OWN_OPTIMIZER,
+    ): "training.together: the optimizer {found!r} moves the "
+    "parameters of one device; expected an optimizer of muster's own, or together = 1",
+    (R.NOISE, W.UNCLIPPED_UPDATES): "training.update_noise: {by} needs clip_update: without a "
+    "largest norm, no noise hides an update; set clip_update too",
     (R.CONTROL, W.NO_CONTROL): "training.control_variates: the aggregator turns it on, and "
     "{found!r} has no control variates; leave it out",
     (R.APP, W.TRAINING_SETTINGS): "training.{found}: the app trains; leave it out, and set "

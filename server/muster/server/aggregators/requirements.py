@@ -144,6 +144,15 @@ class Requirement(StrEnum):
     GOAL = "rounds that a goal completes"
     """A number of updates completes a round. (server.goal)"""
 
+    GRADIENT = "gradients in place of local steps"
+    """Devices return a gradient and take no local step. (training.gradient)"""
+
+    TOGETHER = "devices that train at the same time"
+    """Devices of a process train as one computation. (training.together)"""
+
+    NOISE = "noise that hides an update"
+    """Devices add noise to updates of a known largest norm. (training.update_noise)"""
+
     CONTROL = "a rule with control variates"
     """The scenario asks for what only a rule turns on. (training.control_variates)"""
 
@@ -229,8 +238,23 @@ class Withholder(StrEnum):
     TOGETHER = "training.together"
     """Devices of a process train at the same time."""
 
+    OPTIMIZER = "training.optimizer"
+    """The optimizer of local steps is not plain SGD."""
+
+    OWN_OPTIMIZER = "an optimizer of one's own"
+    """A class of the user takes the local steps."""
+
+    PROXIMAL = "training.proximal_mu"
+    """A proximal term acts on local steps."""
+
+    CLIPPED_STEPS = "training.clip_norm"
+    """The gradients of local steps are clipped."""
+
     CLIPPED_UPDATES = "training.clip_update"
     """Devices clip their updates."""
+
+    UNCLIPPED_UPDATES = "no training.clip_update"
+    """Updates may have any norm."""
 
     NOISY_UPDATES = "training.update_noise"
     """Devices add noise to their updates."""
