@@ -6,10 +6,11 @@ from typing import NamedTuple
 import click
 
 from generation.markdown import table
+from muster.common.requirements import Requirement as R
+from muster.common.withholders import Withholder as W
+from muster.emulator.faults.registry import BUILT_IN as FAULTS
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
 from muster.server.aggregators.combinations import excludes
-from muster.server.aggregators.requirements import Requirement as R
-from muster.server.aggregators.requirements import Withholder as W
 from muster.server.rounds.modes import BUILT_IN as MODES
 from muster.server.rounds.modes import Mode
 
@@ -32,6 +33,18 @@ class _Feature(NamedTuple):
 
     requires: tuple[R, ...]
     withholds: tuple[W, ...]
+
+
+def _faults() -> dict[str, _Feature]:
+    """What the built-in faults require; faults that agree share a row."""
+    found: dict[tuple[R, ...], list[str]] = {}
+    for kind, fault in FAULTS.items():
+        found.setdefault(tuple(sorted(fault.requires)), []).append(f"`{kind}`")
+    return {
+        f"the fault{'s' if len(kinds) > 1 else ''} {', '.join(kinds)}": _Feature(requires, ())
+        for requires, kinds in found.items()
+        if requires
+    }
 
 
 _FEATURES: Mapping[str, _Feature] = {
@@ -58,6 +71,7 @@ _FEATURES: Mapping[str, _Feature] = {
     "`training.together`": _Feature((R.TOGETHER,), (W.TOGETHER,)),
     "`training.update_noise`": _Feature((R.NOISE,), (W.NOISY_UPDATES,)),
     "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),
+    **_faults(),
 }
 
 

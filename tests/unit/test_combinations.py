@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from muster.client.faults import LifeFault
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.scenario import Scenario
@@ -157,6 +158,23 @@ def test_features_that_no_rule_has_exclude_each_other_too(
 ) -> None:
     server, group = values.pop("server", {}), values.pop("group", {})
     assert said in refusal(server, values, **group)
+
+
+class Storm(LifeFault):
+    """A fault of a user, which says only what it requires."""
+
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.BATTERY})
+
+
+@pytest.mark.parametrize(("group", "refused"), [("dev", True), ("phones", False)])
+def test_a_fault_is_judged_by_the_groups_that_it_strikes(group: str, refused: bool) -> None:
+    table = {"name": "dev", "count": 2}
+    phones = {"name": "phones", "count": 2, "device": {"profile": "phone"}}
+    fault = {"do": f"{__name__}:Storm", "target": {"group": group}, "when": {"round": 2}}
+    said = refusal({}, {"groups": [table, phones], "faults": [{**fault, "for_rounds": 1}]})
+    sentence = "faults[0].do: tests.unit.test_combinations:Storm needs a battery, but the devices"
+    assert (sentence in said) == refused
+    assert refused or not said
 
 
 def test_no_built_in_rule_requires_what_is_not_its_own_to_require() -> None:

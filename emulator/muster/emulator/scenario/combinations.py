@@ -6,13 +6,14 @@
 from collections.abc import Iterator
 
 from muster.client.faults import LifeFault
-from muster.client.faults.label_flip import LabelFlip
 from muster.client.life.participation import UtilitySettings
 from muster.client.training.optimizers import OPTIMIZERS, PLAIN
 from muster.client.training.settings import Training
+from muster.common.requirements import Requirement
+from muster.common.withholders import Withholder
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators.combinations import Required, Withheld, excluded, excludes
-from muster.server.aggregators.requirements import Requirement, Withholder
+from muster.tasks.synthetic import Synthetic
 
 _REPORTED = "threshold", "inflation", "points", "largest_weight", "dense_points"
 """Settings of the utility that a device reports."""
@@ -206,8 +207,22 @@ def _withheld_by_steps(training: Training) -> Iterator[Withheld]:
         yield Withheld(Withholder.CLIPPED_STEPS)
 
 
+def _withheld_by_device(group: Group, place: str) -> Iterator[Withheld]:
+    """Yield what devices of a group and their links have not."""
+    if group.device.battery is None:
+        yield Withheld(Withholder.NO_BATTERY, group.name, place)
+    if group.device.examples_per_s is None:
+        yield Withheld(Withholder.NO_SPEED, group.name, place)
+    if not group.gateway:
+        yield Withheld(Withholder.NO_GATEWAY, group.name, place)
+    elif group.link.up is None and group.link.down is None:
+        yield Withheld(Withholder.NO_RATES, group.name, place)
+
+
 def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
     task = scenario.task
+    if isinstance(task, Synthetic):
+        yield Withheld(Withholder.NUMBERS, task.kind)
     yield Withheld(Withholder.APP if task.hosted else Withholder.NO_APP)
     if not task.has_accuracy:
         yield Withheld(Withholder.NO_ACCURACY, task.kind)
@@ -223,16 +238,17 @@ def _withheld_by_faults(scenario: ScenarioSettings) -> Iterator[Withheld]:
     for number, fault in enumerate(scenario.faults):
         if isinstance(fault.do, LifeFault):
             yield Withheld(Withholder.LIFE_FAULTS)
-        if isinstance(fault.do, LabelFlip):
+        if Requirement.LABELS in fault.do.requires:
             yield Withheld(Withholder.LABEL_FAULTS, f"faults[{number}]")
 
 
 def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> Iterator[Withheld]:
     lockstep, line = scenario.clock.lockstep, group.shared_link.line()
+    yield from _withheld_by_device(group, place)
     if group.mask is not None:
         yield Withheld(Withholder.MASK, group.name, place)
     if group.partial_sums:
-        yield Withheld(Withholder.PARTIAL_SUMS, "", place)
+        yield Withheld(Withholder.PARTIAL_SUMS, group.name, place)
         if not lockstep:
             yield Withheld(Withholder.LATE_SUMS, "", place)
     packed = group.devices_per_process

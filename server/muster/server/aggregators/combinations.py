@@ -6,8 +6,8 @@ A combination that is not in the table, and that no rule or mode refuses by itse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from muster.server.aggregators.requirements import Requirement as R
-from muster.server.aggregators.requirements import Withholder as W
+from muster.common.requirements import Requirement as R
+from muster.common.withholders import Withholder as W
 
 
 class Required(NamedTuple):
@@ -16,11 +16,13 @@ class Required(NamedTuple):
     Attributes:
         by: the feature's name: that of the rule, or the key of a setting.
         place: the key of the group that has the feature; empty if it concerns the whole scenario.
+        key: the key of the feature if several can have the requirement, for example several faults.
     """
 
     requirement: R
     by: str
     place: str = ""
+    key: str = ""
 
 
 class Withheld(NamedTuple):
@@ -47,7 +49,7 @@ def excluded(required: Iterable[Required], withheld: Iterable[Withheld]) -> Iter
             if template is None or elsewhere:
                 continue
             place = need.place or other.place
-            sentence = template.format(by=need.by, found=other.found, place=place)
+            sentence = template.format(by=need.by, found=other.found, place=place, key=need.key)
             if sentence not in said:
                 said.add(sentence)
                 yield sentence
@@ -266,6 +268,23 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.APP, W.RATIONAL): "{place}.participation: rational devices judge models on examples that "
     "muster knows; leave kind = 'rational' out",
     (R.APP, W.GROUP_LENGTHS): "{place}.training: the app decides how long it trains; leave it out",
+    (R.BATTERY, W.NO_BATTERY): "{key}.do: {by} needs a battery, but the devices of group {found!r} "
+    "have none; choose another target, or device.profile = 'phone' or 'tablet'",
+    (R.SPEED, W.NO_SPEED): "{key}.do: {by} multiplies modelled seconds of training, but group "
+    "{found!r} has no device.examples_per_s, so its training counts as 0 seconds; set it, or "
+    "choose another target",
+    (R.KEPT_UPDATE, W.PACKED): "{key}.do: {by} sends an update that the device has kept, but "
+    "devices that share a process keep none; expected {place}.devices_per_process = 1, found "
+    "{found}",
+    (R.SENT_UPDATE, W.PARTIAL_SUMS): "{key}.do: {by} damages updates on their way, but those of "
+    "group {found!r} stay in their process; expected partial_sums = false",
+    (R.GATEWAY, W.NO_GATEWAY): "{key}.do: {by} acts at a gateway, but group {found!r} has none; "
+    "give it a link, for example link.profile = 'unshaped'",
+    (R.RATES, W.NO_RATES): "{key}.do: {by} multiplies the rates of links, but those of group "
+    "{found!r} have no rates; set link.up and link.down, or link.profile",
+    (R.LABELS, W.NUMBERS): "{key}.do: {by} replaces labels of a classification, but the task "
+    "predicts numbers; take a task that classifies",
 }
 """The sentence with which a requirement and a withholder are refused together. `{by}` and `{found}`
-stand for what the scenario says, and `{place}` for the key of the group."""
+stand for what the scenario says, `{place}` for the key of the group, and `{key}` for that of the
+feature."""

@@ -13,10 +13,10 @@ from typing import Annotated, ClassVar, Final, Literal
 import numpy as np
 from pydantic import Field
 
+from muster.common.requirements import Requirement
 from muster.common.seeds import FloatArray, IntArray
 from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Cohort
-from muster.server.aggregators.requirements import Requirement
 
 UNKNOWN: Final = math.inf
 """An unknown propensity, usually because X is unknown. The update gets the weight 1/∞ = 0."""

@@ -13,10 +13,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
+from muster.common.requirements import Requirement
 from muster.common.seeds import FloatArray
 from muster.server.aggregators.averaging import Averaging
 from muster.server.aggregators.facts import Cohort, Need
-from muster.server.aggregators.requirements import Requirement
 from muster.server.aggregators.values import State, Weighing
 from muster.server.knowledge.population import Population
 
