@@ -49,8 +49,16 @@ def test_the_report_is_the_page_without_a_program(
 ) -> None:
     page = open_page(report, width, color_scheme=scheme, offline=True)
     assert shown(page, "#state") == "completed"
-    assert shown(page, "#stage") == "round 5 of 5"
-    assert "verified" in shown(page, "#faults")
+    assert "5 rounds" in shown(page, "header")
+    assert "Faults of the scenario acted: outage." in shown(page, "header")
+    for box in page.locator(".chart").all():
+        if box.is_visible():
+            assert box.locator("svg path").count() > 2
+    figure = page.locator("[data-figure=learning] svg").first
+    figure.hover()
+    assert (
+        page.locator("[data-figure=learning] .chart").first.locator("svg > svg path").count() >= 2
+    )
     assert page.locator("[data-action], #operator").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert not violations(page)
@@ -93,16 +101,19 @@ def test_a_printed_report_shows_everything_in_light_colours(
 def test_charts_fit_on_paper_that_is_narrower_than_they_are(
     report: str, open_page: OpenPage
 ) -> None:
-    page = open_page(report, 400)
-    page.emulate_media(media="print")
-    # A window that prints gets no event about the width of the paper.
+    page = open_page(report, 1600)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 400, "height": 900})
     wide = (
-        "[...document.querySelectorAll('.uplot, .uplot canvas')].filter((chart) =>"
-        " chart.getBoundingClientRect().right > innerWidth || chart.scrollWidth > innerWidth)"
+        "[...document.querySelectorAll('.chart, .chart > svg')].filter((chart) =>"
+        " chart.getBoundingClientRect().right > innerWidth)"
     )
-    assert page.locator(".uplot canvas").count() > 1
+    assert page.locator(".chart > svg").count() > 3
     assert page.evaluate(f"{wide}.length") == 0
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.emulate_media(media="screen")
-    assert page.evaluate(f"{wide}.length") == 0
+
+
+def test_a_link_opens_a_section_that_is_folded(report: str, open_page: OpenPage) -> None:
+    page = open_page(report)
+    page.get_by_role("link", name="Rounds", exact=True).click()
+    page.wait_for_selector("details[open] table")

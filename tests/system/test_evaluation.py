@@ -53,5 +53,5 @@ def test_groups_and_devices_are_measured_on_what_they_hold_out(
     assert final["groups"].keys() == {"few", "many"}
     assert (final["devices"]["of"], final["devices"]["measured"]) == ("loss", 5)
     assert final["devices"]["max"] == pytest.approx(max(losses), rel=1e-4)
-    write_report(done.folder)
+    write_report(done.folder, "png")
     assert (done.folder / "figures/groups.png").exists()

@@ -89,7 +89,7 @@ def test_a_fleet_behind_gateways_does_what_its_plan_says(
     assert (transfers[["wait_s", "seconds"]] >= 0).all().all()
     assert (transfers["ending"] == "complete").all()
     assert list(done.ledger.events("traffic"))
-    write_report(done.folder)
+    write_report(done.folder, "png")
     assert (done.folder / "figures/waits.png").is_file()
 
 

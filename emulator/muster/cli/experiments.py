@@ -104,7 +104,7 @@ def compare(
     resume: Path | None,
     settings: tuple[str, ...],
     data: str | None,
-    kind: str,
+    kind: str | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -120,7 +120,7 @@ def compare(
                 "--resume continues the comparison as it began; expected no other flag "
                 "but --figures, --quiet and --json"
             )
-        done = resume_comparison(resume, figures=kind, watch=watch)
+        done = resume_comparison(resume, figures=kind or "png", watch=watch)
     else:
         assert scenario is not None
         done = compare(
@@ -130,7 +130,7 @@ def compare(
             settings=settings,
             data=data,
             out=out,
-            figures=kind,
+            figures=kind or "png",
             watch=watch,
         )
     from muster.emulator.comparison.tables import describe, numbers_of

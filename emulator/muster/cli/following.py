@@ -82,8 +82,8 @@ def revoke(folder: Path, device: str) -> None:
 @RUN
 @FIGURES
 @failures_as_status
-def report(folder: Path, kind: str) -> None:
-    """Draw the figures of FOLDER (default runs/latest) and show them in its report.html; of a
+def report(folder: Path, kind: str | None) -> None:
+    """Write report.html of FOLDER (default runs/latest) again, and figures on request; of a
     comparison, write its tables and its figure again."""
     from muster.emulator.comparison.run_set import PLAN
     from muster.emulator.report import write_report
@@ -94,7 +94,7 @@ def report(folder: Path, kind: str) -> None:
         from muster.emulator.comparison import report_comparison
 
         with refusal_of(f"the tables of {shown(folder)} cannot be written", advice):
-            page = report_comparison(folder, figures=kind).folder / "comparison.md"
+            page = report_comparison(folder, figures=kind or "png").folder / "comparison.md"
     else:
         run = run_folder(folder)
         with refusal_of(f"the report of {shown(run)} cannot be written", advice):

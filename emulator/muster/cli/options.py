@@ -34,11 +34,13 @@ BACKEND = click.option(
 )
 
 
-def _only_one(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str:
+def _only_one(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> str | None:
     """The value of an option that may be given once. Click alone would take the last."""
     if len(given) > 1:
         raise click.BadParameter(f"expected one, found {' and '.join(given)}; repeat the command")
-    return given[0] if given else "png"
+    return given[0] if given else None
 
 
 FIGURES = click.option(
@@ -47,7 +49,7 @@ FIGURES = click.option(
     multiple=True,
     callback=_only_one,
     type=click.Choice(["png", "svg", "pdf"]),
-    help="Write the figures as svg or pdf, too, for papers.",
+    help="Write figures as files of this kind, for papers.",
 )
 DATA = click.option(
     "--data", metavar="DIR", help="The data directory; it takes precedence over MUSTER_DATA."

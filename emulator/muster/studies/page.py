@@ -8,7 +8,8 @@ from muster.common.files import write_atomic
 from muster.emulator.comparison.run_set import PLAN
 from muster.emulator.records.summary import bytes_text, clean, seconds_text
 from muster.emulator.records.tabular import Table, markdown
-from muster.emulator.report.page import save_figure, write_page
+from muster.emulator.report.figure_files import save_figure
+from muster.emulator.report.page import write_page
 from muster.emulator.report.section import ReportSection, ReportTable
 from muster.studies import network, plan
 from muster.studies.claims import Claim

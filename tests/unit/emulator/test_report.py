@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import pytest
+from tests.unit.emulator.charts import charts_of, findings
 
 from muster.common.errors import LedgerError
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline, summarise, write_summary
-from muster.emulator.report import page, sections, style, write_report
+from muster.emulator.report import chart, page, sections, write_report
 from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.section import ReportSection, ReportTable
+from muster.emulator.report.trouble import went_wrong
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
@@ -61,13 +64,6 @@ def written(drawn: Callable[..., Path]) -> Path:
     return write_report(folder)
 
 
-@pytest.fixture
-def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that only read the page: drawing takes a second."""
-    blank = {name: lambda account: style.new_figure(0.1) for name in FIGURES}
-    monkeypatch.setattr(page, "FIGURES", blank)
-
-
 def test_the_page_refers_to_nothing_outside_itself(written: Path) -> None:
     found = Page(written)
     assert {"iframe", "object"}.isdisjoint(tag for tag, _ in found.tags)
@@ -77,8 +73,7 @@ def test_the_page_refers_to_nothing_outside_itself(written: Path) -> None:
             assert reference.startswith(("#", "data:image/"))
     source = written.read_text(encoding="utf-8")
     addresses = set(re.findall(r"\w+://[^\s\"')]+", source))
-    # The banner of uPlot, and a name that is written like an address.
-    assert addresses <= {"https://github.com/leeoniya/uPlot", "http://www.w3.org/2000/svg"}
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name that is written like an address
     assert "url(" not in source
     [policy] = [meta["content"] for meta in found.all("meta") if "http-equiv" in meta]
     assert policy is not None
@@ -86,14 +81,15 @@ def test_the_page_refers_to_nothing_outside_itself(written: Path) -> None:
     assert "connect-src" not in policy
 
 
-def test_every_figure_is_embedded_as_it_lies_in_the_folder(written: Path) -> None:
-    files = sorted((written.parent / "figures").iterdir())
-    named = {file.name for file in files}
-    assert named == {"learning.png", "groups.png", "participation.png", "time.png", "bytes.png"}
-    sources = [image["src"] or "" for image in Page(written).all("img")]
-    embedded = [base64.b64decode(source.partition(",")[2]) for source in sources]
-    assert sorted(embedded) == sorted(file.read_bytes() for file in files)
-    assert all(image["alt"] for image in Page(written).all("img"))
+def test_every_place_for_a_figure_has_its_charts_inside_the_page(written: Path) -> None:
+    found = Page(written)
+    places = [box["data-figure"] for box in found.all("div") if "data-figure" in box]
+    assert places == ["learning", "groups", "participation", "time", "bytes"]
+    figures = json.loads(found.scripts[0])["figures"]
+    assert list(figures) == places
+    assert all(chart["title"] for charts in figures.values() for chart in charts)
+    assert not found.all("img")
+    assert not (written.parent / "figures").exists()
 
 
 def test_links_lead_to_sections_of_the_page(written: Path) -> None:
@@ -127,7 +123,6 @@ def test_sentences_in_tables_have_room_on_a_narrow_screen(tmp_path: Path) -> Non
     assert '<td class="word long">it ended before anything was ready</td>' in text
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_the_same_run_gives_the_same_page(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded", "b": "late"})
@@ -192,11 +187,15 @@ def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
     run.end("failed", HOSTILE)
     found = Page(write_report(run.commit()))
     data, script = found.scripts
-    assert json.loads(data)["frame"]["sections"]["setup"]["groups"][0]["name"] == HOSTILE
+    inside = json.loads(data)
+    assert inside["run"]["frame"]["sections"]["setup"]["groups"][0]["name"] == HOSTILE
+    assert set(inside["figures"]) == set(FIGURES)
+    write_report(run.path, "png")
+    assert {path.stem for path in (run.path / "figures").iterdir()} == set(FIGURES)
     assert "alert" not in script
     assert len(found.all("script")) == 2
-    assert len(found.all("b")) == 1  # that of the finding
-    assert len(found.all("img")) == len(FIGURES)
+    assert len(found.all("b")) == 2  # those of the finding, and of what went wrong
+    assert not found.all("img")
     assert '<script>alert("x")</script>' in found.text
     assert '"><img src=x onerror=alert(1)>' in found.text
     assert "\x1b" not in found.text
@@ -219,7 +218,6 @@ def test_a_failed_run_of_one_empty_round_has_a_report(run: RunFolder) -> None:
         assert expected in text
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_groups_have_a_section_only_where_they_were_measured(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
@@ -236,18 +234,18 @@ Parts = dict[str, tuple[int, float | None, float | None]]
 
 
 @pytest.mark.parametrize(
-    ("groups", "devices", "findings"),
+    ("groups", "devices", "titles"),
     [
-        ({}, {}, ["Not measured"]),
+        ({}, {}, []),
         ({"a": (1, 2.0, None)}, {}, ["The only group ended at 2"]),
         ({"a": (1, 2.0, 0.5), "b": (1, 2.0, 0.5)}, {}, ["All 2 groups ended at 50.0 %"]),
         ({"a": (1, 2.0, None), "b": (1, 1.5, None)}, {}, ["2 groups ended between 2 and 1.5"]),
         (
             {"a": (1, None, None)},
             {"a": (1, None, None), "b": (1, None, None)},
-            ["Not a number", "Not a number"],
+            [],
         ),
-        ({}, {"a": (1, 2.0, 0.0)}, ["Not measured"]),
+        ({}, {"a": (1, 2.0, 0.0)}, []),
         ({}, {"a": (1, 0.0, None), "b": (1, None, None)}, ["Devices: median 0, a tenth above inf"]),
     ],
     ids=[
@@ -261,17 +259,14 @@ Parts = dict[str, tuple[int, float | None, float | None]]
     ],
 )
 def test_the_figure_of_groups_says_what_it_shows(
-    run: RunFolder, groups: Parts, devices: Parts, findings: list[str]
+    run: RunFolder, groups: Parts, devices: Parts, titles: list[str]
 ) -> None:
     run.evaluate(1.0)
     run.measure(groups, {})
     run.round({"a": "folded"})
     run.evaluate(1.0)
     run.measure(groups, devices)
-    with Account(run.commit()) as account:
-        figure = FIGURES["groups"](account)
-        figure.canvas.draw()
-        assert [axes.get_title(loc="left") for axes in figure.axes] == findings
+    assert findings("groups", run.commit()) == titles
 
 
 def test_a_single_value_of_groups_and_devices_is_stated_and_not_drawn(run: RunFolder) -> None:
@@ -298,7 +293,6 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_a_summary_of_before_the_run_went_on_is_not_believed(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
@@ -335,10 +329,11 @@ def test_losses_are_counted_from_the_call_to_the_model(run: RunFolder) -> None:
     ]
 
 
-def test_a_run_without_losses_says_so(run: RunFolder) -> None:
+def test_a_run_without_losses_has_no_such_section(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
-    assert rows_of(sections.losses, run.commit()) == []
+    with Account(run.commit()) as account:
+        assert sections.losses(account, outline(account)) is None
 
 
 def test_faults_and_deaths_stand_in_the_order_of_time(run: RunFolder) -> None:
@@ -366,12 +361,6 @@ def test_only_files_that_exist_are_listed(run: RunFolder) -> None:
 
 
 # --- figures -------------------------------------------------------------------------------------
-
-
-def findings(name: str, folder: Path) -> list[str]:
-    with Account(folder) as account:
-        figure = FIGURES[name](account)
-    return [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
 
 
 def test_titles_say_what_was_found(run: RunFolder) -> None:
@@ -416,38 +405,40 @@ def test_a_curve_stays_level_through_empty_rounds(run: RunFolder) -> None:
     run.round({})
     run.round({"a": "folded"})
     run.evaluate(0.5)
-    with Account(run.commit()) as account:
-        line = FIGURES["learning"](account).axes[0].lines[0]
-    assert list(np.asarray(line.get_xdata())) == [0, 1, 3]
-    assert line.get_drawstyle() == "steps-post"
+    [curve] = charts_of("learning", run.commit())[0].layers
+    assert (curve.kind, curve.x, curve.y) == ("steps", [0, 1, 3], [2, 1, 0.5])
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_a_single_evaluation_and_a_single_round_are_stated_and_not_drawn(run: RunFolder) -> None:
     run.clients("a")
     run.evaluate(2.0, 0.5)
     run.round({"a": "folded"})
     found = Page(write_report(run.commit()))
-    assert not found.all("img")
+    assert not any("data-figure" in box for box in found.all("div"))
     assert "Loss was 2 after round 0. Accuracy was 50.0 % after round 0." in found.text
     assert "1000 B went up and 1000 B down." in found.text
 
 
-def test_without_figures_the_page_keeps_its_tables_and_names_the_command(
-    run: RunFolder,
-) -> None:
+def test_figures_are_written_only_on_request(run: RunFolder) -> None:
     run.clients("a", "b")
     for called in ({"a": "folded", "b": "late"}, {"a": "folded"}):
         run.round(called)
     folder = run.commit()
-    drawn = Page(write_report(folder))
-    assert drawn.all("img")
-    bare = Page(write_report(folder, kind=None))
-    assert not bare.all("img")
+    bare = write_report(folder).read_bytes()
     assert not (folder / "figures").exists()
-    assert "draws the figures of the whole run" in bare.text
-    assert "draws the figures of the whole run" not in drawn.text
-    assert len(bare.all("tbody")) == len(drawn.all("tbody"))
+    assert write_report(folder, "png").read_bytes() == bare
+    assert (folder / "figures" / "participation.png").is_file()
+
+
+def test_a_report_is_written_without_matplotlib(run: RunFolder) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    folder = run.commit()
+    code = (
+        "import sys; from pathlib import Path; from muster.emulator.report import write_report; "
+        "write_report(Path(sys.argv[1])); sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, folder], timeout=100).returncode == 0
 
 
 def test_a_figure_that_has_nothing_to_show_any_more_is_removed(run: RunFolder) -> None:
@@ -462,18 +453,62 @@ def test_a_figure_that_has_nothing_to_show_any_more_is_removed(run: RunFolder) -
 
 def test_drawing_leaves_pyplot_alone(run: RunFolder) -> None:
     before = "matplotlib.pyplot" in sys.modules
-    findings("bytes", run.commit())
+    write_report(run.commit(), "png")
     assert ("matplotlib.pyplot" in sys.modules) == before
 
 
 def test_thousands_of_rounds_are_drawn_as_means() -> None:
-    import pandas as pd
-
     rounds = pd.DataFrame({"called": range(1000)}, index=pd.RangeIndex(1, 1001))
-    axes = style.new_figure(2.0).subplots()
-    assert style.bars(axes, rounds, {"called": style.BLUE}) == 4
-    assert len(axes.patches) == 250
-    assert axes.dataLim.ymax == 997.5  # the mean of 996, 997, 998, 999
+    [layer], size = chart.bars(rounds, {"called": "blue"})
+    assert size == 4
+    assert len(layer.y) == 250
+    assert layer.y[-1] == 997.5  # the mean of 996, 997, 998, 999
+    assert (layer.x[-1], layer.ends[-1]) == (996.5, 1000.5)
+
+
+def test_a_level_stands_over_each_round_that_has_a_value() -> None:
+    layer = chart.by_round(pd.Series([2.0, 3.0], index=[4, 6]), "blue")
+    assert layer.x == [3.5, 4.5, 5.5, 6.5]
+    assert layer.y == [2.0, None, 3.0]
+
+
+def test_a_chart_of_very_many_rounds_is_small() -> None:
+    values = pd.Series(np.arange(100_000.0), index=np.arange(1, 100_001))
+    levels, steps = chart.by_round(values, "blue"), chart.course(values, "blue")
+    assert len(levels.y) == chart.MOST_POINTS
+    assert levels.y[0] == 49.5  # the mean of 0 to 99
+    assert len(steps.y) == chart.MOST_POINTS
+    assert steps.y[-1] == 99_999.0  # the newest is kept
+
+
+# --- what went wrong ------------------------------------------------------------------------------
+
+
+def wrong(folder: Path) -> ReportSection:
+    with Account(folder) as account:
+        return went_wrong(account, outline(account))
+
+
+def test_nothing_went_wrong_if_every_update_counted(run: RunFolder) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    assert wrong(run.commit()).text == "Nothing: every call led to an update that counted."
+
+
+def test_the_first_screen_says_what_went_wrong(run: RunFolder) -> None:
+    run.clients("a", "b", "c")
+    run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "busy"})
+    run.round({}, declined={"a": "busy", "b": "busy"})
+    run.journal({"event": "died", "process": "b", "status": -9})
+    run.journal({"event": "warned", "round": 1, "by": "importance", "warning": "a is rare"})
+    folder = run.commit()
+    assert wrong(folder).points == [
+        "Processes died, 1 in all: b.",
+        "80.0 % of the 5 calls led to no update that counted: 3 declined, busy; 1 late, deadline.",
+        "1 of 2 rounds made no version.",
+        "The aggregator warned: a is rare.",
+    ]
+    assert "1 of 2 rounds made no version." in Page(write_report(folder)).text
 
 
 # --- docs/results.md -----------------------------------------------------------------------------

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.unit.emulator.charts import findings
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline
-from muster.emulator.report import balance
-from muster.emulator.report.balance_panels import MOST_PANELS
+from muster.emulator.report import balance, balance_charts
 from muster.emulator.report.balance_section import represented
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.section import ReportSection
 
 if TYPE_CHECKING:
@@ -51,10 +50,7 @@ def rows_of(folder: Path) -> list[list[str]]:
 
 
 def titles_of(folder: Path) -> list[str]:
-    with Account(folder) as account:
-        figure = FIGURES["balance"](account)
-    figure.canvas.draw()
-    return [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
+    return findings("balance", folder)
 
 
 AGES = {"a": {"age": 3.0}, "b": {"age": 1.0}, "c": {"age": 1.0}, "d": {"age": 3.0}}
@@ -146,7 +142,7 @@ def test_a_run_without_covariates_says_nothing_of_them(run: RunFolder) -> None:
     run.round({"a": "folded"})
     with Account(run.commit()) as account:
         assert represented(account, outline(account)) is None
-    assert titles_of(run.path) == ["No covariate"]
+    assert titles_of(run.path) == []
 
 
 # --- the sentences -------------------------------------------------------------------------------
@@ -160,8 +156,9 @@ def test_it_says_who_took_part_more_often_why_and_what_weighting_does(run: RunFo
     assert section_of(run.commit()).text == (
         "Devices with high age took part 2.0 times as often as those with low age. The "
         "standardised mean difference is +0.33, of which -0.33 came with enrollment and +0.67 "
-        "with participation. Weighting improves it to +0.17. Where a line of the figure runs above "
-        "the filled area, devices are over-represented."
+        "with participation. Weighting improves it to +0.17. Where a line of a chart runs above "
+        "the filled area, devices are over-represented. The numbers in its title are the "
+        "standardised mean difference, participating → weighted."
     )
 
 
@@ -280,24 +277,21 @@ def test_every_covariate_has_a_panel_that_says_how_far_it_is_off(
 def test_of_many_covariates_those_most_out_of_balance_are_shown(run: RunFolder) -> None:
     folder = drawn_fleet(run, 10, 6)
     titles = titles_of(folder)
-    assert len(titles) == MOST_PANELS
+    assert len(titles) == balance_charts.MOST_CHARTS
     sizes = [abs(float(row[6])) for row in rows_of(folder) if not row[0].startswith("os=")]
     shown = [abs(float(title.split()[1])) for title in titles if not title.startswith("os=")]
     assert min(shown) >= sorted(sizes, reverse=True)[len(shown) - 1]
-    with Account(folder) as account:
-        note = FIGURES["balance"](account).get_supxlabel()
-    assert note.endswith("The 12 of 17 covariates most out of balance are shown")
+    note = section_of(folder).text
+    assert note.endswith("The 12 of 17 covariates most out of balance are shown.")
 
 
 def test_the_outlines_add_up_to_what_they_are_of() -> None:
-    from muster.emulator.report import balance_panels
-
     values = np.linspace(0.0, 1.0, 400)
     weights = {stage: np.ones(400) for stage in balance.STAGES}
     covariate = balance.Covariate("age", "Z", values, weights, 0.5)
-    edges = balance_panels.bin_edges(values)
-    kernel = balance_panels.smoothing_kernel(covariate, edges)
-    outline = balance_panels.smoothed_shares(values, weights["enrolled"], edges, kernel)
+    edges = balance_charts.bin_edges(values)
+    kernel = balance_charts.smoothing_kernel(covariate, edges)
+    outline = balance_charts.smoothed_shares(values, weights["enrolled"], edges, kernel)
     assert outline.sum() == pytest.approx(0.99, abs=0.01)  # without the tails
     assert outline[5] == pytest.approx(outline[100], rel=0.1)  # no dip at the end
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.unit.emulator.charts import findings
+
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline
 from muster.emulator.report import coverage
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.weight_sections import estimates, weights
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ def test_the_table_has_the_part_and_the_bytes_of_each_group(run: RunFolder) -> N
 
 
 def test_the_figure_says_what_it_shows(run: RunFolder) -> None:
-    with Account(masked(run)) as account:
-        titles = [axes.get_title(loc="left") for axes in FIGURES["coverage"](account).axes]
-    assert [title.replace("\n", " ") for title in titles] == [
+    assert findings("coverage", masked(run)) == [
         "On average, updates covered 83.3 % of the coordinates; at worst 50.0 %",
         "A coordinate was in 1 updates on average, and the largest ψ was 4",
     ]

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from matplotlib.patches import StepPatch
+from tests.unit.emulator.charts import charts_of
 
 from muster.emulator.planning.plan import plan
 from muster.emulator.planning.result import Learning
-from muster.emulator.records.account import Account
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.hours import Hours
 from muster.emulator.report.plan_figure import draw
 from muster.emulator.scenario.scenario import Scenario
@@ -81,13 +80,11 @@ def test_a_plan_and_the_report_of_its_run_have_the_same_hours(run: RunFolder) ->
     run.clients("a", "b")
     for _ in range(4):
         run.round({"a": "folded"}, declined={"b": "battery"}, batteries={"a": 0.5})
-    with Account(run.commit()) as account:
-        measured = FIGURES["calls"](account).axes[0]
-    labels = [[label.get_text() for label in axes.get_xticklabels()] for axes in
-              (planned, measured)]  # fmt: skip
-    assert labels[0] == labels[1]
-    assert labels[0][0] == "23:00"
-    assert planned.get_xlabel() == measured.get_xlabel()
+    [measured] = charts_of("calls", run.commit())
+    labels = [label.get_text() for label in planned.get_xticklabels()]
+    assert labels == [label for _, label in measured.x.ticks]
+    assert labels[0] == "23:00"
+    assert planned.get_xlabel() == measured.x.label
 
 
 def test_a_plan_of_some_days_counts_them() -> None:

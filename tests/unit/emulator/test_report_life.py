@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.emulator.charts import charts_of, findings
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline
 from muster.emulator.report import call_map, life_sections, sections, write_report
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.hours import Hours
 from muster.emulator.report.section import ReportSection
 from muster.emulator.report.timeline import Timeline
@@ -55,13 +55,6 @@ def rows_of(make: Callable[..., ReportSection | None], folder: Path) -> list[lis
     assert section is not None
     assert section.table is not None
     return [list(row) for row in section.table.rows]
-
-
-def findings(name: str, folder: Path) -> list[str]:
-    with Account(folder) as account:
-        figure = FIGURES[name](account)
-    figure.canvas.draw()
-    return [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
 
 
 # --- sections ------------------------------------------------------------------------------------
@@ -215,7 +208,7 @@ def test_a_group_that_was_never_called_is_in_the_plan_all_the_same(run: RunFolde
 def test_the_figures_of_a_life_are_written_and_say_what_they_show(run: RunFolder) -> None:
     folder = live(run)
     run.plan([(1, "phones", 3, 3, 0.0), (2, "phones", 3, 3, 1.0), (1, "gateways", 1, 1, 1.0)])
-    page = write_report(folder).read_text(encoding="utf-8")
+    page = write_report(folder, "png").read_text(encoding="utf-8")
     for name in ("calls", "reasons", "batteries", "planned"):
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert all(finding in page for finding in findings(name, folder))
@@ -232,7 +225,7 @@ def test_the_figures_of_a_life_are_written_and_say_what_they_show(run: RunFolder
 @pytest.mark.parametrize("name", ["calls", "reasons", "batteries", "planned"])
 def test_a_run_without_calls_is_told_so(run: RunFolder, name: str) -> None:
     run.round({})
-    assert findings(name, run.commit())[0].startswith("No ")
+    assert charts_of(name, run.commit()) == []
 
 
 def test_a_cell_shows_what_happened_most_often_in_it() -> None:
@@ -265,17 +258,17 @@ def test_of_many_groups_the_most_called_are_shown_and_the_others_counted(run: Ru
         f"group-d{number}" for number in range(1, 9)
     ]
     with Account(run.path) as account:
-        assert FIGURES["reasons"](account).get_supxlabel() == "8 of 10 groups are shown"
-        labels = FIGURES["calls"](account).axes[0].get_yticklabels()
-    assert [label.get_text() for label in labels] == [f"group-{name}" for name in names]
+        section = life_sections.reasons(account, outline(account))
+    assert section is not None
+    assert section.points[-1] == "8 of 10 groups are shown."
+    [chart] = charts_of("calls", run.path)
+    assert [label for _, label in chart.y.ticks] == [f"group-{name}" for name in names]
 
 
 def test_the_axis_of_a_lockstep_run_has_the_hours_of_the_day(run: RunFolder) -> None:
     live(run)
-    with Account(run.path) as account:
-        axes = FIGURES["calls"](account).axes[0]
-    labels = {tick.get_text(): place for tick, place in zip(axes.get_xticklabels(),
-              axes.get_xticks(), strict=True)}  # fmt: skip
+    [chart] = charts_of("calls", run.path)
+    labels = {label: place for place, label in chart.x.ticks}
     assert labels["22:00"] == 0.5  # round 1 opens
     assert labels["23:00"] == 1.5
     assert labels["00:00"] == 2.5  # round 2 ends
@@ -284,8 +277,8 @@ def test_the_axis_of_a_lockstep_run_has_the_hours_of_the_day(run: RunFolder) -> 
 def test_the_axis_of_other_clocks_counts_rounds(run: RunFolder) -> None:
     live(run)
     run.scenario('[clock]\nkind = "wall"\nround_s = 3600.0\n')
-    with Account(run.path) as account:
-        assert FIGURES["calls"](account).axes[0].get_xlabel() == "round"
+    [chart] = charts_of("calls", run.path)
+    assert (chart.x.label, chart.x.ticks) == ("round", ())
 
 
 def test_the_bins_of_a_timeline_cover_its_rounds() -> None:

@@ -106,7 +106,7 @@ def test_on_the_wall_clock_a_device_works_until_its_update_arrives(run: RunFolde
 def test_the_section_has_the_idle_time_of_each_group(run: RunFolder) -> None:
     with Account(paced(run)) as account:
         found = pace.section(account, outline(account))
-        titles = [one.get_title(loc="left") for one in FIGURES["pace"](account).axes]
+        titles = [chart.title for chart in FIGURES["pace"](account)]
     assert found is not None
     facts = dict(found.facts)
     assert (facts["versions"], facts["scenario time"], facts["idle"]) == (
@@ -127,7 +127,7 @@ def test_without_modelled_durations_there_is_no_such_section(run: RunFolder) -> 
     run.round({"a": "folded"}, times=(0, 60), modelled={"a": 0})
     with Account(run.commit()) as account:
         assert pace.section(account, outline(account)) is None
-        assert FIGURES["pace"](account).axes[0].get_title(loc="left") == "No pace"
+        assert FIGURES["pace"](account) == []
 
 
 # --- rounds that are not equally long ------------------------------------------------------------
@@ -136,15 +136,14 @@ def test_without_modelled_durations_there_is_no_such_section(run: RunFolder) -> 
 def test_rounds_of_different_lengths_are_drawn_at_their_times(run: RunFolder) -> None:
     with Account(paced(run)) as account:
         line = Timeline.of(account, 5)
-        axes = FIGURES["calls"](account).axes[0]
+        [chart] = FIGURES["calls"](account)
     rounds = pd.Series([1, 2, 3])
     # Three bins of 500/3 s; the rounds open at 0, 100 and 400 s.
     assert line.edges * 60 == pytest.approx([0, 500 / 3, 1000 / 3, 500])
     assert line.bins_of(rounds).tolist() == [0, 0, 2]
     assert line.places(rounds, 0.5) * 60 == pytest.approx([50, 250, 450])
-    places = [tick.get_text() for tick in axes.get_xticklabels()]
-    assert dict(zip(places, axes.get_xticks(), strict=True))["06:05"] == pytest.approx(5)
-    assert axes.get_ylabel() == "most frequent of 2 min 47 s"
+    assert {label: place for place, label in chart.x.ticks}["06:05"] == pytest.approx(5)
+    assert chart.y.label == "most frequent of 2 min 47 s"
 
 
 def test_equally_long_rounds_are_drawn_at_their_numbers(run: RunFolder) -> None:
@@ -164,7 +163,7 @@ def test_equally_long_rounds_are_drawn_at_their_numbers(run: RunFolder) -> None:
 def test_what_counts_versions_says_versions(run: RunFolder) -> None:
     folder = paced(run)
     with Account(folder) as account:
-        assert FIGURES["learning"](account).axes[0].get_xlabel() == "round"
+        assert FIGURES["learning"](account)[0].x.label == "round"
     run.journal(
         {"event": "server_started", "run": "r", "round": 0, "version": 0, "population": 4,
          "rounds": 2, "counts": "versions", "bytes_up": 0, "bytes_down": 0},
@@ -173,9 +172,9 @@ def test_what_counts_versions_says_versions(run: RunFolder) -> None:
         {"event": "ended", "status": "completed", "detail": "", "bytes_up": 0, "bytes_down": 0},
     )  # fmt: skip
     with Account(folder) as account:
-        axes = FIGURES["learning"](account).axes[0]
-        assert axes.get_xlabel() == "version"
-        assert np.asarray(axes.lines[0].get_xdata())[-1] == 2
+        chart = FIGURES["learning"](account)[0]
+        assert chart.x.label == "version"
+        assert chart.layers[0].x[-1] == 2
         lines = describe(outline(account), folder).splitlines()
     took = "8 min 20 s of scenario time (6 s on this machine)"
     assert f"  versions       2 in {took}, and 1 round without a version" in lines

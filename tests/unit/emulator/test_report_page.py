@@ -12,8 +12,7 @@ import pytest
 
 from muster.emulator.live.page_files import coded
 from muster.emulator.live.run_data import MOST_LIVES, run_data
-from muster.emulator.report import page, style, write_report
-from muster.emulator.report.figures import FIGURES
+from muster.emulator.report import write_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,13 +37,6 @@ def inside(report: Path) -> Any:
     return json.loads(data)
 
 
-@pytest.fixture
-def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    blank = {name: lambda account: style.new_figure(0.1) for name in FIGURES}
-    monkeypatch.setattr(page, "FIGURES", blank)
-
-
-@pytest.mark.usefixtures("blank_figures")
 def test_no_text_of_the_page_has_raw_backticks(run: RunFolder) -> None:
     text = write_report(two_devices(run)).read_text(encoding="utf-8")
     shown = re.sub(r"<(script|style|pre)\b.*?</\1>", "", text, flags=re.DOTALL)
@@ -56,9 +48,8 @@ def test_what_a_text_has_besides_code_is_escaped() -> None:
     assert coded("a `<b>` & `c") == "a <code>&lt;b&gt;</code> &amp; `c"
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_the_data_of_the_page_are_inside_its_file(run: RunFolder) -> None:
-    found = inside(write_report(two_devices(run)))
+    found = inside(write_report(two_devices(run)))["run"]
     assert found["frame"]["sections"]["run"]["state"] == "unfinished"
     assert [row[0] for row in found["frame"]["series"]["rounds"]["rows"]] == [1, 2]
     assert found["frame"]["columns"]["state"] == "oo"
@@ -70,27 +61,27 @@ def test_the_data_of_the_page_are_inside_its_file(run: RunFolder) -> None:
     assert fates == {"dev-0000": ["folded", "folded"], "dev-0001": ["late", "declined"]}
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_the_same_run_gives_the_same_interactive_page(run: RunFolder) -> None:
     before = write_report(two_devices(run)).read_bytes()
     assert write_report(run.path).read_bytes() == before
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_the_page_offers_nothing_that_needs_a_program(run: RunFolder) -> None:
     text = write_report(two_devices(run)).read_text(encoding="utf-8")
     for live_only in ("data-action", "Operator's token", 'id="operator"', "fetch(", "EventSource"):
         assert live_only not in text
 
 
-@pytest.mark.usefixtures("blank_figures")
-def test_a_scenario_without_groups_has_tables_and_no_interactive_part(run: RunFolder) -> None:
+def test_a_scenario_without_groups_has_tables_and_charts_but_no_fleet(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
-    text = write_report(run.commit()).read_text(encoding="utf-8")
+    path = write_report(run.commit())
+    text = path.read_text(encoding="utf-8")
     assert "has no groups" in text
-    assert "<script" not in text
-    assert "The whole run" in text
+    assert 'id="fleet"' not in text
+    assert 'id="journal"' not in text
+    assert inside(path)["run"] is None
+    assert "All sections" in text
 
 
 def test_the_data_of_a_large_fleet_are_small(run: RunFolder) -> None:
@@ -129,7 +120,7 @@ def test_figures_for_papers_are_files_that_the_same_run_gives_again(
         write_report(folder, kind)
         found.append({file.name: file.read_bytes() for file in (folder / "figures").iterdir()})
     assert found[0] == found[1]
-    drawn = {name.removesuffix(".png") for name in found[0] if name.endswith(".png")}
-    assert drawn
-    for name in drawn:
-        assert found[0][f"{name}.{kind}"].startswith(begin)
+    assert found[0]
+    for name, content in found[0].items():
+        assert name.endswith(f".{kind}")
+        assert content.startswith(begin)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.unit.emulator.charts import findings
+
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import PARTICIPATION, describe, outline
 from muster.emulator.report import participation
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.life_sections import planned
 from muster.emulator.report.section import ReportSection
 from muster.emulator.report.sections import SECTIONS, headline
@@ -25,8 +26,7 @@ def section_of(folder: Path) -> ReportSection:
 
 
 def titles(folder: Path) -> list[str]:
-    with Account(folder) as account:
-        return [axes.get_title(loc="left") for axes in FIGURES["participation"](account).axes]
+    return findings("participation", folder)
 
 
 def busy(run: RunFolder) -> Path:
@@ -65,6 +65,7 @@ def test_no_other_quantity_of_the_report_is_called_participation(run: RunFolder)
     with Account(folder) as account:
         summary = outline(account)
         found = [section for make in SECTIONS if (section := make(account, summary))]
+        found.append(headline(account, summary))
     labels = [(label, value) for section in found for label, value in section.facts]
     stated = [value for label, value in labels if "participation" in label]
     assert [value.partition(" %")[0] for value in stated] == ["37.5", "37.5"]

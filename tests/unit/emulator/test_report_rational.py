@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from matplotlib.patches import StepPatch
+from tests.unit.emulator.charts import charts_of
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline
@@ -117,14 +117,13 @@ def test_a_run_whose_devices_all_came_says_so(run: RunFolder) -> None:
 def test_the_figure_counts_devices_and_shows_the_accuracies_that_they_compared(
     run: RunFolder,
 ) -> None:
-    with Account(leaving(run)) as account:
-        top, bottom = FIGURES["willingness"](account).axes
-        assert top.get_title(loc="left") == "3 devices accepted in round 1, 2 in the last one"
-        bars = {one.get_label(): [bar.get_height() for bar in one] for one in top.containers}
-        assert bars == {"judged": [3, 3, 3], "accepted": [3, 1, 2]}
-        (gains,) = [patch for patch in top.patches if isinstance(patch, StepPatch)]
-        assert np.asarray(gains.get_data()[0]).tolist()[1:] == [1, 2]
-        assert "70.0 % received, 60.0 % own" in bottom.get_title(loc="left")
+    top, bottom = charts_of("willingness", leaving(run))
+    assert top.title == "3 devices accepted in round 1, 2 in the last one"
+    bars = {layer.label: layer.y for layer in top.layers if layer.kind == "bars"}
+    assert bars == {"judged": [3, 3, 3], "accepted": [3, 1, 2]}
+    assert top.layers[2].kind == "levels"
+    assert top.layers[2].y[1:] == [1, 2]
+    assert "70.0 % received, 60.0 % own" in bottom.title
 
 
 def test_curves_have_thresholds_and_the_accuracy_measured_in_the_round_after(
@@ -132,27 +131,24 @@ def test_curves_have_thresholds_and_the_accuracy_measured_in_the_round_after(
 ) -> None:
     with Account(leaving(run, curves=True)) as account:
         found = utility_curves.section(account, outline(account))
-        panels = FIGURES["utilities"](account).axes
-        titles = [axes.get_title(loc="left") for axes in panels[:3]]
-        lines = panels[2].get_lines()
+        charts = FIGURES["utilities"](account)
     assert found is not None
     # |0.63 - 0.6| and |0.75 - 0.8|
     assert dict(found.facts)["median error at α"] == "4.0 points"
     assert dict(found.facts)["mean R² of the fits"] == "0.70"
+    titles = [chart.title for chart in charts]
     assert titles == ["c: accepted 1 of 3", "b: accepted 2 of 3", "a: accepted 3 of 3, R² 0.70"]
-    curves = [line for line in lines if len(np.asarray(line.get_xdata())) > 2]
+    layers = charts[2].layers
+    curves = [layer for layer in layers if layer.kind == "line"]
     for curve in curves:
-        x, y = np.asarray(curve.get_xdata()), np.asarray(curve.get_ydata())
+        x, y = np.array(curve.x, float), np.array(curve.y, float)
         assert (x[0], x[-1]) == (0, 0.5)
         np.testing.assert_allclose(y, -0.5 * x**2 + 0.4 * x + 0.6)
     assert len(curves) == 3
-    dots = [np.asarray(line.get_xydata()).tolist() for line in lines if line.get_marker() == "o"]
+    dots = [(layer.x, layer.y) for layer in layers if layer.kind == "dots"]
     # a was told 0.2 with the calls of rounds 2 and 3, where it measured 60 % and 80 %.
-    assert dots == [[[0.2, 0.6]], [[0.2, 0.8]]]
-    dashed = {
-        float(np.asarray(line.get_ydata())[0]) for line in lines if line.get_linestyle() == "--"
-    }
-    assert dashed == {0.62}
+    assert dots == [([0.2], [0.6]), ([0.2], [0.8])]
+    assert {layer.y[0] for layer in layers if layer.kind == "across"} == {0.62}
 
 
 def test_the_chosen_devices_are_spread_from_seldom_to_often(run: RunFolder) -> None:
@@ -180,4 +176,4 @@ def test_a_run_without_rational_devices_has_no_such_section(run: RunFolder, name
         assert willingness.section(account, summary) is None
         assert utility_curves.section(account, summary) is None
         assert represented(account, summary) is None
-        assert FIGURES[name](account).axes
+        assert FIGURES[name](account) == []

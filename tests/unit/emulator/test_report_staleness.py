@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.unit.emulator.charts import findings
+
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.records.summary import outline
 from muster.emulator.report import staleness
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.sections import headline
 
 if TYPE_CHECKING:
@@ -51,10 +52,7 @@ def test_the_table_of_staleness_counts_updates_and_weights_of_each_group(run: Ru
 
 
 def test_the_figure_of_staleness_says_what_it_shows(run: RunFolder) -> None:
-    with Account(carried(run, "opportunistic")) as account:
-        axes = FIGURES["staleness"](account).axes
-        titles = [one.get_title(loc="left") for one in axes]
-    assert titles == [
+    assert findings("staleness", carried(run, "opportunistic")) == [
         "33.3 % of the folded updates were stale, by 1 version at most",
         "fast: median 0, mean 0",
         "slow: median 1, mean 1",

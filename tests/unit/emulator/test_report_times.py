@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.emulator.charts import charts_of
 
 from muster.emulator.fleet.lives import members_of
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline
 from muster.emulator.report import sections, times
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.section import ReportSection, ReportTable
 from muster.emulator.report.training_times import modelled_training
 from muster.emulator.scenario.population import population
@@ -40,12 +40,10 @@ def section_of(folder: Path) -> ReportSection:
 
 
 def panels(folder: Path) -> dict[str, str]:
-    """The titles of the figure's panels, and the labels that say whose seconds they show."""
-    with Account(folder) as account:
-        axes = FIGURES["time"](account).axes
+    """The titles of the charts, and the labels that say whose seconds they show."""
     return {
-        one.get_title(loc="left").replace("\n", " "): one.get_xlabel() or one.get_ylabel()
-        for one in axes
+        chart.title: chart.y.label if chart.over_rounds else chart.x.label
+        for chart in charts_of("time", folder)
     }
 
 
@@ -91,7 +89,7 @@ def test_the_table_of_clients_has_the_modelled_seconds(run: RunFolder) -> None:
 def test_times_that_are_not_modelled_are_said_to_be_those_of_this_machine(run: RunFolder) -> None:
     folder = trained(run)
     shown = panels(folder)
-    assert shown["A round took 3 s (median), 4 s at most"] == "round"
+    assert shown["A round took 3 s (median), 4 s at most"] == "seconds on this machine"
     training = next(title for title in shown if title.startswith("Training: median 3 ms"))
     assert shown[training] == "seconds on this machine"
     assert "All times were measured on this machine." in section_of(folder).text

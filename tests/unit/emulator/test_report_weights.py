@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from matplotlib.patches import StepPatch
+from tests.unit.emulator.charts import charts_of, findings
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline
 from muster.emulator.report import weight_sections
-from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.section import ReportSection
 from muster.emulator.report.shares import MOST_LINES
 
@@ -50,13 +49,6 @@ def facts_of(make: Make, folder: Path) -> dict[str, str]:
     section = section_of(make, folder)
     assert section is not None
     return dict(section.facts)
-
-
-def findings(name: str, folder: Path) -> list[str]:
-    with Account(folder) as account:
-        figure = FIGURES[name](account)
-    figure.canvas.draw()
-    return [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
 
 
 def weighed(run: RunFolder, **weights: float) -> None:
@@ -140,16 +132,11 @@ def test_no_line_of_weights_crosses_a_round_that_folded_nothing(run: RunFolder) 
     weighed(run, a=1.0, b=3.0)
     run.round({})
     weighed(run, a=1.0, b=1.0)
-    with Account(run.commit()) as account:
-        _, largest, sums = FIGURES["weights"](account).axes
-    for axes, expected in ((largest, [1.5, 1.0]), (sums, [4.0, 2.0])):
-        assert not axes.lines
-        level = axes.patches[0]
-        assert isinstance(level, StepPatch)
-        levels, edges, _ = level.get_data()
-        assert edges.tolist() == [0.5, 1.5, 2.5, 3.5]
-        assert [levels[0], levels[2]] == expected
-        assert np.isnan(levels[1])
+    _, largest, sums = charts_of("weights", run.commit())
+    for chart, expected in ((largest, [1.5, None, 1.0]), (sums, [4.0, None, 2.0])):
+        assert {layer.kind for layer in chart.layers} == {"levels"}
+        assert chart.layers[0].x == [0.5, 1.5, 2.5, 3.5]
+        assert chart.layers[0].y == expected
 
 
 def test_shares_stay_until_the_next_round_that_estimates_them(run: RunFolder) -> None:
@@ -158,10 +145,8 @@ def test_shares_stay_until_the_next_round_that_estimates_them(run: RunFolder) ->
         weighed(run, a=1.0, b=3.0)
         run.estimate(shares={"a": 0.5, "b": 0.25})
         run.round({})
-    with Account(run.commit()) as account:
-        lines = FIGURES["shares"](account).axes[0].lines
-    assert [np.asarray(line.get_xdata()).tolist() for line in lines] == [[1, 3], [1, 3]]
-    assert {line.get_drawstyle() for line in lines} == {"steps-post"}
+    [chart] = charts_of("shares", run.commit())
+    assert [(layer.kind, layer.x) for layer in chart.layers] == [("steps", [1, 3])] * 2
 
 
 def test_warnings_are_told_once_also_where_nothing_was_folded(run: RunFolder) -> None:
@@ -175,7 +160,7 @@ def test_warnings_are_told_once_also_where_nothing_was_folded(run: RunFolder) ->
         ["5", "importance", "b is rare"],
     ]
     assert facts_of(weight_sections.weights, run.path) == {}
-    assert findings("weights", run.path) == ["No weights"]
+    assert findings("weights", run.path) == []
 
 
 def test_of_many_warnings_the_first_are_shown(run: RunFolder) -> None:
@@ -293,15 +278,13 @@ def test_few_shares_are_lines_by_group_and_many_are_bands(run: RunFolder) -> Non
             run.add("rounds", round=number + run.rounds, **BARE)
             run.rounds += 1
             run.estimate(shares=dict.fromkeys(names[:count], 1 / number))
-        with Account(run.commit()) as account:
-            figure = FIGURES["shares"](account)
-        figure.canvas.draw()
-        labels = [text.get_text() for text in figure.legends[0].get_texts()]
+        [chart] = charts_of("shares", run.commit())
+        labels = [layer.label for layer in chart.layers if layer.label]
         run.ledger.execute("DELETE FROM rounds")
-        return len(figure.axes[0].lines), labels
+        return sum(layer.kind == "steps" for layer in chart.layers), labels
 
-    assert drawn(MOST_LINES) == (MOST_LINES, [" _tablets", " phones"])
-    assert drawn(MOST_LINES + 1) == (1, ["median", "10th to 90th percentile", "lowest to highest"])
+    assert drawn(MOST_LINES) == (MOST_LINES, ["_tablets", "phones"])
+    assert drawn(MOST_LINES + 1) == (1, ["lowest to highest", "10th to 90th percentile", "median"])
 
 
 BARE = {
@@ -318,11 +301,11 @@ def test_shares_of_one_round_of_nobody_are_drawn(run: RunFolder) -> None:
     assert findings("shares", run.commit()) == ["ĉ of 1 devices: 0 to 0, 1 below the floor"]
 
 
-def test_without_shares_the_figure_says_so(run: RunFolder) -> None:
+def test_without_shares_there_is_no_chart(run: RunFolder) -> None:
     run.round({})
     run.estimate(shares=0.5)
     assert section_of(weight_sections.shares, run.commit()) is None
-    assert findings("shares", run.path) == ["No shares"]
+    assert findings("shares", run.path) == []
 
 
 def test_what_is_not_known_by_name_is_in_a_table_of_its_own(run: RunFolder) -> None:

@@ -16,7 +16,8 @@ from muster.emulator.records.account import Account
 from muster.emulator.records.summary import describe as describe_run
 from muster.emulator.records.summary import outline
 from muster.emulator.report import write_report
-from muster.emulator.report.faults import section, shade, shaded_rounds
+from muster.emulator.report.faults import section, shaded_rounds
+from muster.emulator.report.figure_files import draw
 from muster.emulator.report.figures import FIGURES
 from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario
@@ -108,12 +109,11 @@ def test_figures_over_rounds_shade_the_rounds_of_faults(folder: Path) -> None:
     with Account(folder) as account:
         # Round 2 alone; from round 3 to the end, NaN: everything else lies within.
         assert shaded_rounds(account) == [(2, 8)]
-        figure = FIGURES["learning"](account)
-        before = [len(axes.patches) for axes in figure.axes]
-        shade(figure, [(2, 2), (5, 6)])
-        assert [len(axes.patches) for axes in figure.axes] == [n + 2 for n in before]
-        spans = figure.axes[0].patches[-2:]
-        assert [(p.get_x(), p.get_width()) for p in spans] == [(1.5, 1.0), (4.5, 2.0)]  # type: ignore[attr-defined]
+        charts = FIGURES["learning"](account)
+    assert all(chart.over_rounds for chart in charts)
+    for axes in draw(charts, [(2, 2), (5, 6)]).axes:
+        spans = [(p.get_x(), p.get_width()) for p in axes.patches]  # type: ignore[attr-defined]
+        assert spans == [(1.5, 1.0), (4.5, 2.0)]
 
 
 def test_the_page_of_the_report_names_vacuous_faults(folder: Path) -> None:

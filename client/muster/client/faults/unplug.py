@@ -1,17 +1,17 @@
 """The fault `unplug`."""
 
-from typing import ClassVar
+from collections.abc import Iterator
 
-from muster.client.faults.contract import LifeEffect, LifeFault
-from muster.common.faults import LedgerTrace
-from muster.common.requirements import Requirement
+from muster.client.faults.contract import LifeEffect, LifeFault, without_battery
+from muster.common.faults import FaultConditions, LedgerTrace
 
 
 class Unplug(LifeFault):
     """Nothing charges the device, whatever its habits say, as in a power cut. Needs a device with a
     battery (a phone or a tablet)."""
 
-    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.BATTERY})
+    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
+        return without_battery(self.kind, conditions)
 
     def effect(self) -> LifeEffect:
         return LifeEffect(unplugged=True)

@@ -25,8 +25,8 @@ from matplotlib.ticker import PercentFormatter
 from muster.emulator.records.intervals import interval
 from muster.emulator.records.summary import bytes_text, number_text, percent_text, seconds_text
 from muster.emulator.report import style
+from muster.emulator.report.figure_files import save_figure, save_lines
 from muster.emulator.report.names import drawable
-from muster.emulator.report.page import save_figure, save_lines
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; then the same again, dashed.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#1f2933")

@@ -18,7 +18,6 @@ PAGE = Path(__file__).parent / "page"
 INDEX = "index.html"
 
 _CODE = re.compile(r"`([^`]+)`")
-_UPLOT = PAGE / "vendor/uplot"
 _IMPORT = re.compile(r'^import \{ ([\w$]+(?:, [\w$]+)*) \} from "\./([\w-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:(?:async )?function\*?|const|class) ([\w$]+))", re.MULTILINE)
 _OTHER = re.compile(r"^\s*(?:import|export)\b.*|.*\bimport\(.*", re.MULTILINE)
@@ -72,10 +71,8 @@ def inlined(*styles: str) -> Inlined:
     Raises:
         ValueError: a file cannot be put into a page.
     """
-    sheets = [_text(_UPLOT / "uPlot.min.css"), _text(PAGE / "page.css"), *styles]
-    licence = f"/*\n{_text(_UPLOT / 'LICENSE')}*/\n"
-    script = _inside(licence + _text(_UPLOT / "uPlot.iife.min.js") + bundle(PAGE / "report.js"))
-    style = _inside("\n".join(sheets))
+    script = _inside(bundle(PAGE / "report.js"))
+    style = _inside("\n".join([_text(PAGE / "page.css"), *styles]))
     policy = (
         f"default-src 'none'; img-src data:; script-src {_source(script)}; "
         f"style-src {_source(style)}; base-uri 'none'; form-action 'none'"

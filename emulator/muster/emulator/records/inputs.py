@@ -16,7 +16,8 @@ from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
 from muster.emulator.run_folder.folder import SCENARIO, afresh
 from muster.emulator.scenario.own_code import modules_of
-from muster.server.account.run_rows import INPUTS, InputRow
+from muster.server.account.run_rows import InputRow
+from muster.server.account.tables import INPUTS
 
 MAY_CHANGE = (
     "modules",

@@ -17,6 +17,7 @@ from muster.emulator.report.balance import (
     covariates_of,
     signed_text,
 )
+from muster.emulator.report.balance_charts import left_out_of
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.report.weights import ratio_text, weights_differ
 from muster.emulator.report.willingness import left_behind
@@ -30,7 +31,8 @@ def represented(account: Account, summary: Summary) -> ReportSection | None:
     covariates, points = covariates_of(account), left_behind(account)
     if not covariates:
         return ReportSection(_TITLE, points=points) if points else None
-    text = " ".join([*_findings(covariates, weights_differ(account)), _reading(covariates)])
+    found = _findings(covariates, weights_differ(account))
+    text = " ".join(filter(None, [*found, _reading(covariates), left_out_of(covariates)]))
     columns = ["covariate", "", *STAGES, "SMD", "SMD weighted", f"over {IMBALANCE:g}"]
     table = ReportTable(columns, [_row(covariate) for covariate in covariates], _NOTE, words=2)
     return ReportSection(_TITLE, text, figure="balance", table=table, points=points)
@@ -49,7 +51,10 @@ _NOTE = (
 
 
 def _reading(covariates: Sequence[Covariate]) -> str:
-    text = "Where a line of the figure runs above the filled area, devices are over-represented."
+    text = (
+        "Where a line of a chart runs above the filled area, devices are over-represented. The "
+        "numbers in its title are the standardised mean difference, participating → weighted."
+    )
     if any(c.kind == "Z" and c.reference != POPULATION for c in covariates):
         return f"{text} The server knows only the means of the population."
     return text

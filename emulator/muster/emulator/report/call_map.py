@@ -4,61 +4,47 @@ A cell that stands for several calls has the colour of their most frequent outco
 """
 
 import math
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean, percent_text
-from muster.emulator.report import style
+from muster.emulator.report.chart import Axis, Cells, Chart
 from muster.emulator.report.losses import what_counts
-from muster.emulator.report.names import drawable
-from muster.emulator.report.timeline import Timeline, nothing
+from muster.emulator.report.timeline import Timeline
 
 KINDS = {
-    "folded": style.BLUE,
-    "gave up, late or lost": style.ORANGE,
-    "declined": "#f3d27a",
-    "not reached": "#94a0ac",
+    "folded": "blue",
+    "gave up, late or lost": "orange",
+    "declined": "sand",
+    "not reached": "grey",
 }
 """The outcomes that the map distinguishes, and their colours."""
 
-_NOT_CALLED = "#f1f4f6"
 _MOST_COLUMNS, _MOST_ROWS = 600, 300  # at least two pixels to a cell
-_ROW_IN, _LOWEST_IN, _HIGHEST_IN, _AROUND_IN = 0.16, 0.8, 4.5, 1.3
-_MOST_GROUPS, _SEPARATE_ROWS = 12, 60
+_MOST_GROUPS = 12
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 
-def call_map(account: Account) -> Figure:
+def call_map(account: Account) -> list[Chart]:
     """The outcome of every call, by client and round."""
     calls, clients = account.calls, account.clients
     if calls.empty:
-        return nothing("No call", "No call was answered.")
+        return []
     line, kinds = Timeline.of(account, _MOST_COLUMNS), kinds_of(calls)
     places = calls["client"].cat.codes.to_numpy().astype(np.int64)
     rows, tops, members = client_rows(clients, places)
     cells = call_cells(rows[places], line.bins_of(calls["round"]), kinds, (tops[-1], line.bins))
-    figure = style.new_figure(min(max(_ROW_IN * tops[-1], _LOWEST_IN), _HIGHEST_IN) + _AROUND_IN)
-    axes = figure.subplots()
-    style.tidy(axes, calls_finding(account), key=True)
-    right = line.edges[0] + line.size * line.bins
-    axes.imshow(_colours(cells), aspect="auto", interpolation="nearest",
-                extent=(line.edges[0], right, tops[-1] - 0.5, -0.5))  # fmt: skip
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    line.label(axes)
-    _label_rows(axes, clients["group"], tops)
-    axes.set_ylabel(_grain(members, line.grain), color=style.MUTED, fontsize=9)
-    _key(axes, cells)
-    return figure
+    axis = line.axis()
+    x = replace(axis, high=float(line.edges[0] + line.size * line.bins))
+    y = Axis(_grain(members, line.grain), ticks=_row_ticks(clients["group"], tops))
+    drawn = Cells(_letters(cells), [(colour, name) for name, colour in KINDS.items()])
+    return [Chart(calls_finding(account), (), x, y, rows=int(tops[-1]), cells=drawn)]
 
 
 def kinds_of(calls: pd.DataFrame) -> Ints:
@@ -96,9 +82,9 @@ def call_cells(rows: Ints, columns: Ints, kinds: Ints, shape: tuple[int, int]) -
     return np.where(counts.any(axis=-1), counts.argmax(axis=-1), -1)
 
 
-def _colours(cells: Ints) -> npt.NDArray[np.float64]:
-    palette = np.array([to_rgb(colour) for colour in (*KINDS.values(), _NOT_CALLED)])
-    return palette[cells]
+def _letters(cells: Ints) -> list[str]:
+    letters = np.array([*(chr(ord("a") + kind) for kind in range(len(KINDS))), " "])
+    return ["".join(row) for row in letters[cells].tolist()]
 
 
 def all_alike(account: Account) -> bool:
@@ -122,31 +108,16 @@ def calls_finding(account: Account) -> str:
     return f"{of.capitalize()}: {', '.join(parts)}"
 
 
-def _label_rows(axes: Axes, groups: pd.Series, tops: Ints) -> None:
-    """Label the groups and draw white lines between them; with few rows, also between rows."""
-    axes.set_yticks([])
-    if tops[-1] <= _SEPARATE_ROWS:
-        for row in range(1, tops[-1]):
-            axes.axhline(row - 0.5, color="white", linewidth=0.8)
+def _row_ticks(groups: pd.Series, tops: Ints) -> list[tuple[float, str]]:
+    """The names of groups in the middle of their rows, unless there are too many."""
     names = groups.drop_duplicates().to_numpy()[np.diff(tops) > 0]
     tops = np.unique(tops)  # a group without a device that could be called has no row
     if not 2 <= len(names) <= _MOST_GROUPS:
-        return
-    labels = [drawable(clean(name)) for name in names]
-    axes.set_yticks((tops[:-1] + tops[1:] - 1) / 2, labels, parse_math=False)
-    for top in tops[1:-1]:
-        axes.axhline(top - 0.5, color="white", linewidth=3)
+        return []
+    middles = (tops[:-1] + tops[1:] - 1) / 2
+    return [(middle, clean(name)) for middle, name in zip(middles.tolist(), names, strict=True)]
 
 
 def _grain(members: int, bins: str) -> str:
     parts = [*([f"{members} devices"] if members > 1 else []), *([bins] if bins else [])]
     return f"most frequent of {' × '.join(parts)}" if parts else "devices"
-
-
-def _key(axes: Axes, cells: Ints) -> None:
-    entries = [*KINDS.items(), ("not called", _NOT_CALLED)]
-    there = sorted({int(kind) % len(entries) for kind in np.unique(cells)})
-    marks = [
-        Patch(facecolor=colour, label=name) for name, colour in map(entries.__getitem__, there)
-    ]
-    style.key_above(axes, marks, columns=len(entries))

@@ -1,20 +1,16 @@
-"""Coverage: the section, and the figure of the coordinates that updates have, in runs whose devices
+"""Coverage: the section, and the charts of the coordinates that updates have, in runs whose devices
 train parts of the model."""
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import bytes_text, clean, number_text, percent_text
-from muster.emulator.report import style
+from muster.emulator.report import chart
+from muster.emulator.report.chart import Axis, Chart
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
-from muster.emulator.report.timeline import nothing
 
 COVERAGE = "coverage"
 """Name of the estimates of a round's coverage."""
-
-_PANEL_IN = 2.3
 
 
 def by_round(account: Account) -> pd.DataFrame:
@@ -75,32 +71,18 @@ def _updates(covered: pd.DataFrame) -> str:
     )
 
 
-def figure(account: Account) -> Figure:
+def charts(account: Account) -> list[Chart]:
     """Share of the coordinates that updates have, and updates per coordinate, by round; without
     what is the same in every round."""
     covered = by_round(account)
-    panels = _panels(covered)
-    if not panels:
-        return nothing("Nothing to show", "The coverage of the model was the same in all rounds.")
-    drawn = style.new_figure(_PANEL_IN * len(panels))
-    all_axes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, name in zip(all_axes, panels, strict=True):
-        if name == "share":
-            worst = percent_text(covered["share"].min())
-            _course(axes, covered, name, f"On average, {_share(covered)}; at worst {worst}")
-            axes.set_ylim(0, 1.05)
-        else:
-            _course(axes, covered, name, _updates(covered))
-            axes.set_ylim(0, None)
-    all_axes[-1].set_xlabel("round", color=style.MUTED, fontsize=9.5)
-    return drawn
+    return [_course(covered, name) for name in _panels(covered)]
 
 
-_LABELS = {"share": "share of coordinates", "updates": "updates per coordinate"}
-
-
-def _course(axes: Axes, covered: pd.DataFrame, name: str, title: str) -> None:
-    rounds = range(int(covered.index.min()), int(covered.index.max()) + 1)
-    style.by_round(axes, covered[name].reindex(rounds), color=style.BLUE, linewidth=1.6)
-    style.tidy(axes, title, "", _LABELS[name])
-    style.count(axes.xaxis)
+def _course(covered: pd.DataFrame, name: str) -> Chart:
+    if name == "share":
+        worst = percent_text(covered["share"].min())
+        title = f"On average, {_share(covered)}; at worst {worst}"
+        y = Axis("share of coordinates", "percent", 0.0, 1.05)
+    else:
+        title, y = _updates(covered), Axis("updates per coordinate", low=0.0)
+    return chart.over_rounds(title, [chart.by_round(covered[name], "blue")], y)

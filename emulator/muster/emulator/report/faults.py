@@ -1,14 +1,10 @@
 """Faults in the report: their table, and the shades on every figure over rounds."""
 
-from collections.abc import Sequence
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.fault_windows import fault_windows, occurrences_of
 from muster.emulator.records.summary import clean
-from muster.emulator.report import style
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
 
 _MOST_SHADES = 200
@@ -38,7 +34,7 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     text = (
         "The faults of the run, and how often each was planned, applied, observed where its effect "
         "should appear, healed, and verified to be over. The columns `from` and `until` have the "
-        "rounds in which its first occurrence began and was healed. Figures over rounds shade the "
+        "rounds in which its first occurrence began and was healed. Charts over rounds shade the "
         "rounds in which a fault acted. A fault that lasts to the end of the run is not healed."
     )
     table = ReportTable(columns, rows, words=5, wraps=True)
@@ -64,16 +60,3 @@ def shaded_rounds(account: Account) -> list[tuple[int, int]]:
         else:
             merged.append((first, end))
     return merged[:_MOST_SHADES]
-
-
-def shade(figure: Figure, spans: Sequence[tuple[int, int]]) -> None:
-    """Shade intervals of rounds on all axes of a figure that have rounds."""
-    for axes in figure.axes if spans else ():
-        if axes.get_xlabel() != "round":
-            continue
-        limits = axes.get_xlim()
-        for first, last in spans:
-            axes.axvspan(
-                first - 0.5, last + 0.5, color=style.AMBER, alpha=0.18, linewidth=0, zorder=0
-            )
-        axes.set_xlim(limits)

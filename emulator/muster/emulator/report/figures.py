@@ -1,7 +1,8 @@
-"""The figures of a report; each is drawn from the account alone and its title states the finding.
+"""The figures of a report: each is a list of charts, made from the account alone, whose titles
+state the finding.
 
 Every function also works for a run of one round, without evaluations, with empty rounds, or with
-thousands of clients.
+thousands of clients; a figure with nothing to show has no charts.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,9 +10,6 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import (
@@ -20,48 +18,40 @@ from muster.emulator.records.summary import (
     number_text,
     percent_text,
 )
-from muster.emulator.report import style
-from muster.emulator.report.balance_panels import balance
+from muster.emulator.report.balance_charts import balance
 from muster.emulator.report.call_map import call_map
-from muster.emulator.report.coverage import figure as coverage
+from muster.emulator.report.chart import Axis, Chart, Layer, by_round, course, line, over_rounds
+from muster.emulator.report.coverage import charts as coverage
 from muster.emulator.report.life import batteries, reasons
-from muster.emulator.report.link_rates import rates
-from muster.emulator.report.link_use import link_use
-from muster.emulator.report.link_waits import waits
+from muster.emulator.report.link_charts import link_use, rates, waits
 from muster.emulator.report.pace import pace
 from muster.emulator.report.participation import participation
 from muster.emulator.report.planned import planned
 from muster.emulator.report.shares import shares
 from muster.emulator.report.spread import groups
 from muster.emulator.report.staleness import stale_updates
-from muster.emulator.report.timeline import nothing
 from muster.emulator.report.times import time
 from muster.emulator.report.utility_curves import utilities
 from muster.emulator.report.weights import weights
 from muster.emulator.report.willingness import willingness
 
 
-def learning(account: Account) -> Figure:
+def learning(account: Account) -> list[Chart]:
     """Loss over rounds, or over versions in a mode that counts them, and beside it accuracy or,
     without one, the task's first other metric."""
     measured = measured_metrics(account)
-    if measured.empty:
-        return nothing("No evaluation", "No version of the model was evaluated.")
-    figure = style.new_figure(3.4)
     target = account.scenario.get("server", {}).get("target", {})
-    panels = figure.subplots(1, len(measured.columns), squeeze=False)[0]
-    for axes, name in zip(panels, measured.columns, strict=True):
-        _course(axes, measured[name], target.get(name))
-    return figure
+    return [
+        _course(measured[name].dropna(), target.get(name))
+        for name in (measured.columns if len(measured) else ())
+    ]
 
 
-def traffic(account: Account) -> Figure:
+def traffic(account: Account) -> list[Chart]:
     """Bytes sent since the start, by round, and how many of them were not folded."""
     totals = account.round_totals
     if totals.empty:
-        return nothing("No traffic", "No round was committed.")
-    figure = style.new_figure(3.4)
-    axes = figure.subplots()
+        return []
     sent = totals.set_index("round")[["bytes_up", "bytes_down", "bytes_wasted"]].cumsum()
     # Bytes sent after the last committed round are added to that round.
     sent.iloc[-1] += [account.run.bytes_up, account.run.bytes_down, account.run.bytes_up]
@@ -69,35 +59,21 @@ def traffic(account: Account) -> Figure:
     sent = sent.sort_index()
     size, unit = _unit(float(sent.to_numpy().max()))
     up, down, wasted = traffic_sums(account)
-    axes.plot(
-        sent["bytes_up"] / size,
-        color=style.LIGHT,
-        linewidth=4.5,
-        label=f"updates up, {bytes_text(up)}",
-    )
-    axes.plot(
-        sent["bytes_down"] / size,
-        "--",
-        color=style.INK,
-        linewidth=1.5,
-        label=f"models down, {bytes_text(down)}",
-    )
+    thin = sent.iloc[:: -(-len(sent) // _MOST_POINTS)] / size
+    layers = [
+        line("line", thin.index, thin["bytes_up"], "light", f"updates up, {bytes_text(up)}",
+             width=4.5),
+        line("line", thin.index, thin["bytes_down"], "ink", f"models down, {bytes_text(down)}",
+             dashed=True),
+    ]  # fmt: skip
     if wasted:
-        axes.fill_between(
-            sent.index,
-            sent["bytes_wasted"] / size,
-            color=style.ORANGE,
-            linewidth=0,
-            label=f"of the updates not folded, {bytes_text(wasted)}",
-        )
-    style.tidy(axes, traffic_finding(account), "round", f"{unit} since the start", key=True)
-    style.count(axes.xaxis)
-    axes.set(xlim=(sent.index[0], sent.index[-1]), ylim=(0, None))
-    style.key_above(axes)
-    return figure
+        label = f"of the updates not folded, {bytes_text(wasted)}"
+        layers.append(by_round(sent["bytes_wasted"] / size, "orange", label, "filled"))
+    axis = Axis(f"{unit} since the start", low=0.0)
+    return [over_rounds(traffic_finding(account), layers, axis)]
 
 
-FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
+FIGURES: Mapping[str, Callable[[Account], list[Chart]]] = MappingProxyType(
     {
         "learning": learning,
         "groups": groups,
@@ -121,7 +97,9 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "links": link_use,
     }
 )
-"""File name without ".png" to the function that draws the figure."""
+"""The name of a figure, and of its file, to the function that makes its charts."""
+
+_MOST_POINTS = 500
 
 
 def measured_metrics(account: Account) -> pd.DataFrame:
@@ -137,24 +115,20 @@ def measured_metrics(account: Account) -> pd.DataFrame:
     return finite.iloc[:, :2]
 
 
-def _course(axes: Axes, values: pd.Series, target: float | None) -> None:
-    """Draw a metric over rounds, with its target as a dashed line."""
-    name = str(values.name).replace("_", " ")
-    values = values.dropna()
-    text = _text_of(name)
-    style.course(axes, values, color=style.BLUE, linewidth=1.8, clip_on=False)
-    axes.plot(values.tail(1), "o", color=style.BLUE, markersize=5, clip_on=False)
-    style.tidy(axes, course_finding(name, values), str(values.index.name), name)
-    style.count(axes.xaxis)
-    if values.min() > 0 and values.max() > 100 * values.min():
-        axes.set_yscale("log")
-    if name == "accuracy":
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+def _course(values: pd.Series, target: float | None) -> Chart:
+    """A metric over rounds, with its target as a dashed line."""
+    name, counted = str(values.name).replace("_", " "), str(values.index.name)
+    log = bool(values.min() > 0 and values.max() > 100 * values.min())
+    layers = [course(values, "blue")]
     if target is not None:
-        axes.axhline(target, color=style.ORANGE, linewidth=1.2, linestyle=style.DASHES)
-        axes.annotate(f"target {text(target)}", (0, target), xycoords=("axes fraction", "data"),
-                      xytext=(2, 3), textcoords="offset points", fontsize=9,
-                      color=style.ORANGE)  # fmt: skip
+        layers.append(_target(target, f"target {_text_of(name)(target)}"))
+    y = Axis(name, "percent" if name == "accuracy" else "number", log=log)
+    title, x = course_finding(name, values), Axis(counted, "count")
+    return Chart(title, layers, x, y, over_rounds=counted == "round")
+
+
+def _target(value: float, label: str) -> Layer:
+    return line("across", [], [value], "orange", label, width=1.2, dashed=True)
 
 
 def course_finding(metric: str, values: pd.Series) -> str:

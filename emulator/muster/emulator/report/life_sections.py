@@ -7,6 +7,7 @@ import pandas as pd
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean, percent_text
 from muster.emulator.report.call_map import all_alike, calls_finding
+from muster.emulator.report.chart import left_out
 from muster.emulator.report.life import charges, charging_groups, mixed_groups, reasons_of
 from muster.emulator.report.losses import unanswered
 from muster.emulator.report.planned import (
@@ -45,6 +46,7 @@ def reasons(account: Account, summary: Summary) -> ReportSection | None:
     )
     mixed = mixed_groups(account.calls)
     points = _only_reasons(account.calls[~account.calls["group"].isin(mixed)])
+    points += left_out(len(mixed))
     return ReportSection("Reasons", text, figure="reasons" if mixed else "", points=points)
 
 
@@ -68,6 +70,7 @@ def batteries(account: Account, summary: Summary) -> ReportSection | None:
         f"{clean(str(group))}: a charge of {percent_text(level)} in every answer."
         for group, level in others.items()
     ]
+    points += left_out(len(varied))
     return ReportSection("Batteries", text, figure="batteries" if varied else "", points=points)
 
 
@@ -93,7 +96,7 @@ def planned(account: Account, summary: Summary) -> ReportSection | None:
         text,
         figure="planned" if varied_groups(rounds) else "",
         table=ReportTable(columns, rows, note),
-        points=same_in_all_rounds(rounds),
+        points=[*same_in_all_rounds(rounds), *left_out(len(varied_groups(rounds)))],
     )
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import bytes_text, clean, percent_text, seconds_text
-from muster.emulator.report.link_use import BUSY
+from muster.emulator.report.chart import left_out
+from muster.emulator.report.link_charts import BUSY
 from muster.emulator.report.links import (
     DIRECTIONS,
     NOBODY,
@@ -61,12 +62,15 @@ def rates(account: Account, summary: Summary) -> ReportSection | None:
         "off or broke counts with the bytes that it moved."
     )
     text = (
-        "A dot on the black line used its link fully; on a fading link, some dots lie above the "
+        "A dot on the dark line used its link fully; on a fading link, some dots lie above the "
         "line. A dot far below it was limited by the group's shared link if it lies at the orange "
         "line, and by something else if not. Dots at the upper edge were even faster than drawn."
     )
     table = ReportTable(columns, rows, note, words=2)
-    return ReportSection("Transfer time against link", text, figure="rates", table=table)
+    points = left_out(moves["group"].nunique())
+    return ReportSection(
+        "Transfer time against link", text, figure="rates", table=table, points=points
+    )
 
 
 def waits(account: Account, summary: Summary) -> ReportSection | None:
@@ -94,8 +98,9 @@ def waits(account: Account, summary: Summary) -> ReportSection | None:
     )
     note += f" {left_out:,} more devices lost less time." if left_out else ""
     text = (
-        "The slowest round and the median round, with a row for each device. A device waits until "
-        "it gets a slot of its group's link, or until the server lets it transfer."
+        "The slowest round and the median round, with a row for each device: very pale while it "
+        "waits, pale while the model comes down, full while its update goes up. A device waits "
+        "until it gets a slot of its group's link, or until the server lets it transfer."
     )
     facts = [
         ("waited", seconds_text(moves["wait_s"].sum())),

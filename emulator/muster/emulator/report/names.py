@@ -1,4 +1,4 @@
-"""Names of devices, groups and covariates as labels of figures: shortened, wrapped, remembered.
+"""Names of devices, groups and covariates as labels of figures: shortened and told apart.
 
 A label has little room and a name may have any length, so a figure may show less than the name. The
 page then states the full name below the figure.
@@ -35,17 +35,6 @@ def drawable(name: str, longest: int = LONGEST) -> str:
     Draw it with `parse_math=False`, because a client may be called "$x$".
     """
     return _noted(_fitting(name, longest), name)
-
-
-def wrapped(name: str, width: int) -> str:
-    """`drawable` on at most two lines of `width` letters, broken between words."""
-    label = _fitting(name, 2 * width)
-    breaks = [match.end() for match in re.finditer(r"[\s_\-./=:…]+", label)]
-    good = [place for place in breaks if place <= width and len(label) - place <= width]
-    if len(label) <= width or not good:
-        return drawable(name, width)
-    label = _noted(label, name)
-    return f"{label[: good[-1]]}\n{label[good[-1] :]}"
 
 
 def _fitting(name: str, longest: int) -> str:

@@ -2,17 +2,21 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import lockstep, round_ends
 from muster.emulator.records.summary import clean, percent_text, seconds_text
-from muster.emulator.report import style
-from muster.emulator.report.names import drawable
+from muster.emulator.report.chart import (
+    MOST_PANELS,
+    SHARE,
+    Axis,
+    Chart,
+    course,
+    group_colours,
+    labelled,
+    line,
+)
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
-from muster.emulator.report.timeline import MOST_PANELS, nothing
 from muster.emulator.report.training_times import ON_THIS_MACHINE
 from muster.emulator.report.working_time import (
     version_ends,
@@ -21,9 +25,6 @@ from muster.emulator.report.working_time import (
 )
 
 _COURSE_BINS = 60
-_COURSES_IN, _WORKING_IN, _AROUND_IN = 2.6, 2.2, 0.6
-_COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.AMBER, style.INK, style.LIGHT,
-            style.MUTED, style.PALE)  # fmt: skip
 _UNITS = ((3 * 86_400, 86_400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"))
 
 
@@ -59,51 +60,45 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     return ReportSection("Versions in time", text, facts, "pace", table)
 
 
-def pace(account: Account) -> Figure:
+def pace(account: Account) -> list[Chart]:
     """Versions over scenario time and over wall time, and the share of devices that work."""
     made = version_ends(account).dropna()
     if made.empty or working_shares(account).empty:
-        return nothing("No pace", "No version has a time, or devices need no time for their work.")
-    figure = style.new_figure(_COURSES_IN + _WORKING_IN + _AROUND_IN)
-    grid = figure.add_gridspec(2, 2, height_ratios=[_COURSES_IN, _WORKING_IN])
+        return []
     begin_s = float(account.rounds["scenario_s"].min())
-    scenario, wall = (figure.add_subplot(grid[0, column]) for column in (0, 1))
-    _versions(scenario, made["scenario_s"], made["version"], begin_s, "of scenario time")
-    _versions(wall, made["wall_s"], made["version"], 0.0, ON_THIS_MACHINE)
-    _working(figure.add_subplot(grid[1, :]), account, begin_s)
-    return figure
+    return [
+        _versions(made["scenario_s"], made["version"], begin_s, "of scenario time"),
+        _versions(made["wall_s"], made["version"], 0.0, ON_THIS_MACHINE),
+        _working(account, begin_s),
+    ]
 
 
-def _versions(axes: Axes, times: pd.Series, versions: pd.Series, begin_s: float, of: str) -> None:
+def _versions(times: pd.Series, versions: pd.Series, begin_s: float, of: str) -> Chart:
     size, unit = _unit(float(times.max()))
     took = seconds_text((float(times.max()) - begin_s) / len(times))
-    axes.plot([begin_s / size, *times / size], [versions.iloc[0] - 1, *versions],
-              drawstyle="steps-post", color=style.BLUE, linewidth=1.6)  # fmt: skip
-    style.tidy(axes, f"A version every {took} {of}", f"{unit} {of}", "version")
-    axes.set(xlim=(begin_s / size, None), ylim=(0, None))
-    style.count(axes.yaxis, 5)
+    made = pd.Series([versions.iloc[0] - 1, *versions], [begin_s / size, *times / size])
+    x = Axis(f"{unit} {of}", low=begin_s / size)
+    y = Axis("version", "count", 0.0)
+    return Chart(f"A version every {took} {of}", [course(made, "blue")], x, y)
 
 
-def _working(axes: Axes, account: Account, begin_s: float) -> None:
-    """Draw the share of each group's enrolled devices that work, over scenario time."""
+def _working(account: Account, begin_s: float) -> Chart:
+    """The share of each group's enrolled devices that work, over scenario time."""
     clients = account.clients[account.clients["enrolled_at"].notna()]
     last_s = float(round_ends(account).max())
     edges = np.linspace(begin_s, last_s, _COURSE_BINS + 1)
     size, unit = _unit(last_s)
     groups = list(clients["group"].drop_duplicates())
     share = percent_text(float(working_shares(account)["all"]))
-    several = len(groups) > 1
-    style.tidy(axes, f"Devices work {share} of the time", f"{unit} of scenario time",
-               "devices that work", key=several)  # fmt: skip
-    for group, colour in zip(groups[:MOST_PANELS], _COLOURS, strict=False):
+    layers = []
+    for group, colour in group_colours(groups[:MOST_PANELS]).items():
         mine = clients.loc[clients["group"] == group, "client"]
-        course = working_course(account, mine, edges) / len(mine)
-        axes.stairs(course, edges / size, baseline=None, color=colour, linewidth=1.6,
-                    label=drawable(clean(group)))  # fmt: skip
-    axes.set(xlim=(begin_s / size, last_s / size), ylim=(0, 1.03))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
-    if several:
-        style.key_above(axes)
+        working = working_course(account, mine, edges) / len(mine)
+        label = clean(group) if len(groups) > 1 else ""
+        layers.append(line("levels", edges / size, working, colour, label))
+    x = Axis(f"{unit} of scenario time", low=begin_s / size, high=last_s / size)
+    y = labelled(SHARE, "devices that work")
+    return Chart(f"Devices work {share} of the time", layers, x, y)
 
 
 def _unit(seconds: float) -> tuple[float, str]:

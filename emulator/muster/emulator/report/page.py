@@ -1,22 +1,17 @@
-"""Writes report.html, one page that opens from disk, without a network, and draws the figures on
-request. The page's upper part is the live page with its data inside the file, and below are the
-sections.
+"""Writes report.html: the page of `muster live` with its data inside, which opens from disk and
+without a network; and the figures as files, on request.
 
 It reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl. A report can therefore
 be written again later or on another machine, and also for a run that is going on or was killed.
 """
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 from markupsafe import Markup
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
@@ -24,12 +19,12 @@ from muster.emulator.live.page_files import INDEX, inlined, json_inside, templat
 from muster.emulator.live.run_data import run_data
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean, outline, read_summary
-from muster.emulator.report.faults import shade, shaded_rounds
+from muster.emulator.report.chart import Chart
+from muster.emulator.report.faults import shaded_rounds
 from muster.emulator.report.figures import FIGURES
-from muster.emulator.report.names import noting_names
 from muster.emulator.report.section import ReportSection
-from muster.emulator.report.sections import SECTIONS
-from muster.emulator.run_folder.folder import shown
+from muster.emulator.report.sections import SECTIONS, headline
+from muster.emulator.report.trouble import went_wrong
 
 REPORT = "report.html"
 FIGURE_KINDS = ("png", "svg", "pdf")
@@ -37,30 +32,29 @@ FIGURE_KINDS = ("png", "svg", "pdf")
 _HERE = Path(__file__).parent
 _TEMPLATES = templates(_HERE)
 
+Figures = Mapping[str, Sequence[Chart]]
 
-def write_report(run_folder: Path, kind: str | None = "png") -> Path:
+
+def write_report(run_folder: Path, kind: str | None = None) -> Path:
     """Write the report of a run into its folder and return the page's path.
 
     Args:
-        kind: one of `FIGURE_KINDS`. The page shows PNG; figures of another kind are written beside
-            them, for papers. None: nothing is drawn, which saves about a second.
+        kind: one of `FIGURE_KINDS`: the figures are written as files of this kind, too.
 
     Raises:
         LedgerError: the folder has no ledger that can be read.
     """
     with Account(run_folder) as account:
         _remove_figures(run_folder)
-        summary, figures = _summary(account), {}
-        if kind is not None:
-            (run_folder / "figures").mkdir(exist_ok=True)
+        summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
-        if kind is None:
-            sections = _without_figures(sections, run_folder)
-        else:
-            names, spans = [s.figure for s in sections if s.figure], shaded_rounds(account)
-            figures = {name: _draw(account, name, spans, kind) for name in names}
+        figures = {s.figure: FIGURES[s.figure](account) for s in sections if s.figure}
+        shaded = shaded_rounds(account)
+        top = headline(account, summary), went_wrong(account, summary)
     path = run_folder / REPORT
-    _write_report_page(path, summary, sections, figures)
+    _write_report_page(path, clean(summary["status"]), top, sections, figures, shaded)
+    if kind is not None:
+        _write_figures(run_folder / "figures", figures, shaded, kind)
     return path
 
 
@@ -69,66 +63,56 @@ def _remove_figures(run_folder: Path) -> None:
     nothing else is in it."""
     for name in FIGURES:
         for kind in FIGURE_KINDS:
-            _figure_path(run_folder, name, kind).unlink(missing_ok=True)
+            (run_folder / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
     with suppress(OSError):
         (run_folder / "figures").rmdir()
 
 
-def _without_figures(sections: Sequence[ReportSection], folder: Path) -> list[ReportSection]:
-    """The sections that say something without a figure, and how to draw the figures."""
-    first, *others = sections
-    kept = [section for section in others if not section.figure or section.table or section.points]
-    if len(kept) < len(others) or any(section.figure for section in kept):
-        draw = f"`muster report {shown(folder)}` draws the figures of the whole run here."
-        first = replace(first, text=f"{first.text} {draw}".strip())
-    return [replace(section, figure="") for section in (first, *kept)]
+def _write_figures(
+    folder: Path, figures: Figures, shaded: Sequence[tuple[int, int]], kind: str
+) -> None:
+    # Imported only here, because matplotlib takes half a second to import.
+    from muster.emulator.report.figure_files import draw, save
+
+    folder.mkdir(exist_ok=True)
+    for name, charts in figures.items():
+        if charts:
+            save(folder / f"{name}.{kind}", draw(charts, shaded))
 
 
 def _write_report_page(
     path: Path,
-    summary: Mapping[str, Any],
+    status: str,
+    top: tuple[ReportSection, ReportSection],
     sections: Sequence[ReportSection],
-    figures: Mapping[str, Mapping[str, str]],
+    figures: Figures,
+    shaded: Sequence[tuple[int, int]],
 ) -> None:
-    """Write the live page of the run with its data inside, and below it the sections."""
-    status, data, why_not = clean(summary["status"]), None, ""
+    """Write the live page of the run with its data inside, and the sections as further cards."""
+    run, why_not = None, ""
     try:
-        data = json_inside(run_data(path.parent, status))
+        run = orjson.Fragment(run_data(path.parent, status))
     except ConfigError as error:  # the folder has no scenario, or one of an early version
         why_not = clean(error)
+    inside = {"run": run, "figures": figures, "shaded": shaded}
+    data = orjson.dumps(inside, option=orjson.OPT_SERIALIZE_NUMPY)
     page = _TEMPLATES.get_template(INDEX).render(
         live=False,
-        title=clean(summary["name"]),
+        title=top[0].title,
         status=status,
         inlined=inlined(_style()),
-        data=data,
+        run=run is not None,
+        data=json_inside(data),
         why_not=why_not,
-        sections=[replace(sections[0], title="The whole run"), *sections[1:]],
-        figures=figures,
+        headline=top[0],
+        went_wrong=top[1],
+        sections=sections,
     )
     write_atomic(path, page.encode())
 
 
 def _style() -> str:
     return (_HERE / "sections.css").read_text(encoding="utf-8")
-
-
-def _draw(
-    account: Account, name: str, spans: Sequence[tuple[int, int]], kind: str
-) -> dict[str, str]:
-    """Write a figure, with shades on intervals of rounds; return what the page needs to show it."""
-    with noting_names() as shortened:
-        figure = FIGURES[name](account)
-        shade(figure, spans)
-        drawn = save_figure(_figure_path(account.folder, name), figure)
-        if kind != "png":
-            save_lines(_figure_path(account.folder, name, kind), figure, kind)
-    full = [f"{clean(label)} is {clean(whole)}" for label, whole in sorted(shortened.items())]
-    return drawn | {"names": "; ".join(full)}
-
-
-def _figure_path(run_folder: Path, name: str, kind: str = "png") -> Path:
-    return run_folder / "figures" / f"{name}.{kind}"
 
 
 def write_page(
@@ -142,7 +126,7 @@ def write_page(
 
     Args:
         status: status of the run or study; it colours the fact called "status".
-        figures: name of each figure to what `save_figure` returned for it.
+        figures: name of each figure to what `figure_files.save_figure` returned for it.
     """
     page = _TEMPLATES.get_template("page.html").render(
         title=title,
@@ -161,30 +145,3 @@ def _summary(account: Account) -> dict[str, Any]:
         written = {}
     summary = outline(account, written.get("status"))
     return summary | {"model_sha256": written.get("model_sha256")}
-
-
-def save_figure(path: Path, figure: Figure) -> dict[str, str]:
-    """Write the figure into a PNG file; return what a page shows of it.
-
-    Returns:
-        source: a data URI.
-        findings: the titles, for readers who do not see the figure.
-        names: the full names of what is shortened in the figure; empty.
-    """
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    write_atomic(path, png.getvalue())
-    findings = [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
-    return {
-        "source": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}",
-        "findings": ". ".join(findings).replace("\n", " "),
-        "names": "",
-    }
-
-
-def save_lines(path: Path, figure: Figure, kind: str) -> None:
-    """Write the figure as lines and text; the same figure gives the same bytes."""
-    file, date = io.BytesIO(), "Date" if kind == "svg" else "CreationDate"
-    with rc_context({"svg.hashsalt": "muster"}):
-        figure.savefig(file, format=kind, metadata={date: None})
-    write_atomic(path, file.getvalue())

@@ -1,9 +1,7 @@
-"""Participation: the section, and the figure of called and folded devices by round and client."""
+"""Participation: the section, and the charts of called and folded devices by round and client."""
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import outlives_round
@@ -13,17 +11,22 @@ from muster.emulator.records.summary import (
     participation_text,
     percent_text,
 )
-from muster.emulator.report import style
-from muster.emulator.report.heat_strip import (
-    draw_heat_strip,
-    heat_strip_finding,
-    strip_height_in,
+from muster.emulator.report.chart import (
+    MOST_POINTS,
+    Axis,
+    Chart,
+    Layer,
+    bars,
+    by_round,
+    line,
+    means_of,
+    over_rounds,
+    round_axis,
 )
+from muster.emulator.report.heat_strip import heat_strip, heat_strip_finding
 from muster.emulator.report.section import ReportSection, Summary
-from muster.emulator.report.timeline import nothing
 
 _COHORT = ["called", "accepted", "folded"]
-_COHORTS_IN, _TITLE_IN = 1.9, 0.9
 
 
 def section(account: Account, summary: Summary) -> ReportSection:
@@ -60,24 +63,14 @@ def section(account: Account, summary: Summary) -> ReportSection:
     )
 
 
-def participation(account: Account) -> Figure:
+def participation(account: Account) -> list[Chart]:
     """Numbers of called, accepting and folded devices by round, and folded updates per client.
 
-    A panel in which all rounds, or all clients, are alike is left out.
+    A chart in which all rounds, or all clients, are alike is left out.
     """
-    draws = {}
-    if rounds_differ(account.rounds):
-        draws[_cohorts] = _COHORTS_IN
-    if clients_differ(account.client_totals):
-        draws[draw_heat_strip] = strip_height_in(account)
-    if not draws:
-        return nothing("No difference", "All rounds and all devices are alike.")
-    heights = list(draws.values())
-    figure = style.new_figure(sum(heights) + _TITLE_IN * len(heights))
-    panels = figure.subplots(len(draws), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for axes, draw in zip(panels, draws, strict=True):
-        draw(axes, account)
-    return figure
+    rounds = [_cohorts(account)] if rounds_differ(account.rounds) else []
+    clients = account.client_totals
+    return [*rounds, *([heat_strip(clients)] if clients_differ(clients) else [])]
 
 
 def rounds_differ(rounds: pd.DataFrame) -> bool:
@@ -101,32 +94,29 @@ def _every_round(rounds: pd.DataFrame) -> str:
     )
 
 
-def _cohorts(axes: Axes, account: Account) -> None:
-    """Draw called, accepted and folded as bars inside each other, and empty rounds as ticks."""
+def _cohorts(account: Account) -> Chart:
+    """Called, accepted and folded as bars inside each other, and empty rounds as dots."""
     rounds = account.rounds.set_index("round")[_COHORT]
-    colours = {"called": style.PALE, "accepted": style.LIGHT, "folded": style.BLUE}
-    # Updates of earlier calls are no part of the devices called now.
-    if outlives_round(account.scenario):
-        sent = account.contributions
-        own = sent[(sent["outcome"] == "folded") & (sent["call_round"] == sent["round"])]
-        mine = own["round"].value_counts().reindex(rounds.index, fill_value=0)
-        names = {"folded": "folded, called earlier", "called": "called"}
-        bars = rounds.rename(columns=names).assign(**{"folded, called now": mine})
-        colours = {"folded, called earlier": style.LIGHT, "folded, called now": style.BLUE}
-        size = style.bars(axes, bars, colours)
-        style.by_round(axes, rounds["called"], color=style.INK, linewidth=1.2, label="called")
-        axes.set_ylim(0, 1.05 * max(1, rounds[["called", "folded"]].to_numpy().max()))
+    if outlives_round(
+        account.scenario
+    ):  # updates of earlier calls are not a part of the devices called now
+        layers, size = _carried(account, rounds)
     else:
-        size = style.bars(axes, rounds, colours)
-    empty = rounds.index[rounds["folded"] == 0]
-    if len(empty):
-        low = np.full(len(empty), 0.03)  # as a share of the height
-        axes.plot(empty, low, "|", color=style.ORANGE, markersize=9, markeredgewidth=1.6,
-                  transform=axes.get_xaxis_transform(), label="empty round")  # fmt: skip
-    unit = "devices" if size == 1 else f"devices (means of {size} rounds)"
-    style.tidy(axes, _finding(account), "round", unit, key=True)
-    style.count(axes.yaxis, 5)
-    style.key_above(axes)
+        layers, size = bars(rounds, {"called": "pale", "accepted": "light", "folded": "blue"})
+    if len(empty := rounds.index[rounds["folded"] == 0][:MOST_POINTS]):
+        layers.append(line("dots", empty, np.zeros(len(empty)), "orange", "empty round"))
+    y = Axis(f"devices{means_of(size)}", "count", 0.0)
+    return over_rounds(_finding(account), layers, y, round_axis(rounds.index))
+
+
+def _carried(account: Account, rounds: pd.DataFrame) -> tuple[list[Layer], int]:
+    sent = account.contributions
+    own = sent[(sent["outcome"] == "folded") & (sent["call_round"] == sent["round"])]
+    mine = own["round"].value_counts().reindex(rounds.index, fill_value=0)
+    folded = pd.DataFrame({"folded, called earlier": rounds["folded"], "folded, called now": mine})
+    colours = {"folded, called earlier": "light", "folded, called now": "blue"}
+    layers, size = bars(folded, colours)
+    return [*layers, by_round(rounds["called"], "ink", "called", width=1.2)], size
 
 
 def _finding(account: Account) -> str:

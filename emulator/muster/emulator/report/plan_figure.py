@@ -18,7 +18,6 @@ from muster.emulator.records.summary import clean, percent_text
 from muster.emulator.report import style
 from muster.emulator.report.hours import SHORTEST_MIN, Hours
 from muster.emulator.report.names import drawable, noting_names
-from muster.emulator.report.timeline import key
 
 # Okabe and Ito's colours, which colour-blind readers tell apart.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#1f2933")
@@ -121,7 +120,7 @@ def _draw_panels(figure: Figure, plan: Plan, panels: Sequence[_Panel]) -> None:
         axes.set_ylim(-0.02, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     _label_hours(all_axes[-1], plan, minutes)
-    key(figure, [
+    style.key(figure, [
         Line2D([], [], color=colour, linewidth=1.6, label=f" {drawable(clean(name))}")
         for name, colour in colours.items()
     ])  # fmt: skip

@@ -1,15 +1,11 @@
-"""The figure of planned and measured updates of each group."""
+"""The charts of planned and measured updates of each group."""
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean
-from muster.emulator.report import style
-from muster.emulator.report.names import drawable
-from muster.emulator.report.timeline import MOST_PANELS, Timeline, key, nothing, panels
+from muster.emulator.report.chart import MOST_PANELS, Axis, Chart, line
+from muster.emulator.report.timeline import Timeline
 
 PLAN = "plan.csv"
 
@@ -39,32 +35,28 @@ def compared(account: Account) -> pd.DataFrame:
     return both.rename(columns=names).fillna(0)
 
 
-def planned(account: Account) -> Figure:
+def planned(account: Account) -> list[Chart]:
     """Planned and measured updates over rounds, for each group."""
     table = compared(account)
-    if table.empty:
-        return nothing("No plan", "There is no plan for the rounds that were committed.")
-    every = varied_groups(table)
-    if not every:
-        return nothing("No difference", "Each group has the same updates in all rounds.")
-    groups = every[:MOST_PANELS]
-    figure, axes = panels(groups, len(every))
-    line = Timeline.of(account, _MOST_BINS)
-    for panel, group in zip(axes, groups, strict=True):
-        of_group = table[table.index.get_level_values("group") == group].droplevel("group")
-        _courses(panel, of_group, line)
-        total = of_group[["planned", "measured"]].sum()
-        name = drawable(clean(group))
-        style.tidy(panel, f"{name}: {_finding(total['planned'], total['measured'])}")
-        style.count(panel.yaxis, 3)
-        panel.set_ylim(0, None)
-    line.label(axes[-1])
-    axes[len(axes) // 2].set_ylabel("updates per round", color=style.MUTED, fontsize=9.5)
-    key(figure, [
-        Line2D([], [], color=style.LIGHT, linewidth=4.5, label="measured"),
-        Line2D([], [], color=style.INK, linewidth=1.2, linestyle="--", label="planned"),
-    ])  # fmt: skip
-    return figure
+    groups = varied_groups(table)[:MOST_PANELS] if len(table) else []
+    if not groups:
+        return []
+    timeline = Timeline.of(account, _MOST_BINS)
+    return [_of_group(table, group, timeline) for group in groups]
+
+
+def _of_group(table: pd.DataFrame, group: str, timeline: Timeline) -> Chart:
+    rows = table[table.index.get_level_values("group") == group].droplevel("group")
+    total = rows[["planned", "measured"]].sum()
+    bins = timeline.bins_of(rows.index.to_series())
+    means = rows.groupby(bins).mean().reindex(range(timeline.bins))
+    edges = timeline.edges
+    layers = [
+        line("levels", edges, means["measured"], "light", "measured", width=4.5),
+        line("levels", edges, means["planned"], "ink", "planned", width=1.2, dashed=True),
+    ]
+    title = f"{clean(group)}: {_finding(total['planned'], total['measured'])}"
+    return timeline.chart(title, layers, Axis("updates per round", low=0.0))
 
 
 def varied_groups(table: pd.DataFrame) -> list[str]:
@@ -78,7 +70,7 @@ def varied_groups(table: pd.DataFrame) -> list[str]:
 
 
 def same_in_all_rounds(table: pd.DataFrame) -> list[str]:
-    """Sentences on the groups that the figure leaves out.
+    """Sentences on the groups that the charts leave out.
 
     Args:
         table: from `compared`.
@@ -89,13 +81,6 @@ def same_in_all_rounds(table: pd.DataFrame) -> list[str]:
         f"{clean(str(group))}, in every round: {_finding(row['planned'], row['measured'])}."
         for group, row in firsts.iterrows()
     ]
-
-
-def _courses(axes: Axes, rows: pd.DataFrame, line: Timeline) -> None:
-    means = rows.groupby(line.bins_of(rows.index.to_series())).mean().reindex(range(line.bins))
-    axes.stairs(means["measured"], line.edges, baseline=None, color=style.LIGHT, linewidth=4.5)
-    axes.stairs(means["planned"], line.edges, baseline=None, color=style.INK, linewidth=1.2,
-                linestyle="--")  # fmt: skip
 
 
 def _finding(planned: float, measured: float) -> str:

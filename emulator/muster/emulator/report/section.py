@@ -6,6 +6,9 @@ from typing import Any
 
 Summary = Mapping[str, Any]
 
+_NARROW = 6
+"""The most columns of a table that fits into half of the width."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
@@ -33,6 +36,7 @@ class ReportSection:
         figure: name of a figure; in a report it is one of `figures.FIGURES`.
         listing: long text, folded away until the reader opens it.
         points: sentences, shown as a list under the text.
+        folded: whether the report shows only the title until the reader opens the section.
     """
 
     title: str
@@ -42,3 +46,10 @@ class ReportSection:
     table: ReportTable | None = None
     listing: str = ""
     points: Sequence[str] = ()
+    folded: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether it needs the whole width of a report."""
+        columns = len(self.table.columns) if self.table else 0
+        return self.folded or columns > _NARROW

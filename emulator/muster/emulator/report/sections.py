@@ -2,8 +2,8 @@
 
 To add a section, write a function that takes the account and the summary and returns a
 `ReportSection`, or None if it has nothing to say. Then put it where it belongs in SECTIONS.
-page.html draws all sections alike and escapes everything in them. The sections on weights are in
-weight_sections.py, those on simulated device state in life_sections.py, those on links in
+sections.html shows all sections alike and escapes everything in them. The sections on weights are
+in weight_sections.py, those on simulated device state in life_sections.py, those on links in
 link_sections.py.
 """
 
@@ -69,7 +69,7 @@ _LASTED = (
 
 def headline(account: Account, summary: Summary) -> ReportSection:
     final, started = summary["final"], datetime.fromtimestamp(account.run.started_at, UTC)
-    facts = [("status", clean(summary["status"])), ("loss", number_text(final["loss"]))]
+    facts = [("loss", number_text(final["loss"]))]
     if "accuracy" in final:
         facts.append(("accuracy", percent_text(final["accuracy"])))
     if account.counts_versions:
@@ -137,7 +137,7 @@ def groups(account: Account, summary: Summary) -> ReportSection | None:
         "group, or a tail of devices, that the model serves badly."
     )
     table = ReportTable(["group", "examples", "loss", "accuracy"], rows) if rows else None
-    drawn, points = "groups" if spread.panels_of(account) else "", spread.single_values(account)
+    drawn, points = "groups" if spread.groups(account) else "", spread.single_values(account)
     return ReportSection("Groups and devices", text, figure=drawn, table=table, points=points)
 
 
@@ -150,7 +150,7 @@ def losses(account: Account, summary: Summary) -> ReportSection | None:
         for what, reason, count in lost_updates(account)
     ]
     if not rows:
-        return ReportSection("Losses", "None: every call led to a folded update.")
+        return None
     text = "How calls ended without a folded update, and why. The most frequent case comes first."
     columns = ["what happened", "reason", "count", "share of calls"]
     note = f"{called:,} calls in all."
@@ -214,7 +214,7 @@ def rounds(account: Account, summary: Summary) -> ReportSection | None:
     )
     text += _LASTED if modelled else "The time was measured on this machine."
     table = ReportTable(columns, *_ends(rows, "rounds"), words=2)
-    return ReportSection("Rounds", text, table=table) if rows else None
+    return ReportSection("Rounds", text, table=table, folded=True) if rows else None
 
 
 def _duration(seconds: float) -> str:
@@ -241,7 +241,7 @@ def clients(account: Account, summary: Summary) -> ReportSection | None:
     note = f"{left_out:,} more are in ledger.sqlite." if left_out else ""
     text = "How many updates of each device were folded or lost, over all rounds."
     return (
-        ReportSection("Devices", text, table=ReportTable(columns, rows, note, words=2))
+        ReportSection("Devices", text, table=ReportTable(columns, rows, note, words=2), folded=True)
         if rows
         else None
     )
@@ -250,7 +250,7 @@ def clients(account: Account, summary: Summary) -> ReportSection | None:
 def scenario(account: Account, summary: Summary) -> ReportSection | None:
     text = "The scenario that was run, with every default. `muster run` on this file repeats it."
     toml = account.scenario_text
-    return ReportSection("Scenario", text, listing=toml) if toml else None
+    return ReportSection("Scenario", text, listing=toml, folded=True) if toml else None
 
 
 def fingerprint(account: Account, summary: Summary) -> ReportSection | None:
@@ -271,7 +271,8 @@ def fingerprint(account: Account, summary: Summary) -> ReportSection | None:
         )
     sha256 = summary["model_sha256"]
     note = f"model.safetensors has SHA-256 {clean(sha256)}" if sha256 else ""
-    return ReportSection("Fingerprint", text, table=ReportTable(keys, rows, note, words=len(keys)))
+    table = ReportTable(keys, rows, note, words=len(keys))
+    return ReportSection("Fingerprint", text, table=table, folded=True)
 
 
 FILES = {
@@ -288,7 +289,7 @@ FILES = {
     "memory.bin": "the last update of every device, for an aggregator that needs them",
     "updates": "the updates of every round as they arrived, with server.keep_updates",
     "strategy": "what the strategy of an app wanted of every round, and the replies that it got",
-    "figures": "the figures of this page",
+    "figures": "the charts of this page as figures, for papers",
     "report.html": "this page",
     "address.json": "where the server listened, and its process id",
     "revoked.json": "the credentials that were revoked",
@@ -302,13 +303,12 @@ def files(account: Account, summary: Summary) -> ReportSection:
     there = {path.name for path in account.folder.iterdir()} | {"report.html"}
     rows = [[name, what] for name, what in FILES.items() if name in there]
     table = ReportTable(["file", "what it is"], rows, words=2, wraps=True)
-    return ReportSection("Files", "The files in the run folder.", table=table)
+    return ReportSection("Files", "The files in the run folder.", table=table, folded=True)
 
 
 SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
-    headline,
-    expectations.section,
     learning,
+    expectations.section,
     app_metrics.section,
     groups,
     pace.section,

@@ -1,26 +1,24 @@
-"""The figure of ĉ, the estimated share of each device in the rounds' means, over time."""
+"""The charts of ĉ, the estimated share of each device in the rounds' means, over time."""
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean, number_text
-from muster.emulator.report import style
-from muster.emulator.report.names import drawable
-from muster.emulator.report.timeline import key, nothing
+from muster.emulator.report.chart import (
+    Axis,
+    Chart,
+    Layer,
+    course,
+    group_colours,
+    line,
+    over_rounds,
+)
 
 SHARES, FLOOR = "shares", "floor"
 
 MOST_LINES = 30
 
-# Okabe and Ito's colours without the yellow, which is hard to see on white.
-_PALETTE = (style.BLUE, style.ORANGE, style.GREEN, "#cc79a7", style.AMBER, "#56b4e9", "#332288")
-_OTHERS = "#9aa5b1"
 _MOST_ROUNDS = 500
 
 
@@ -42,27 +40,20 @@ def floor_of(account: Account) -> float | None:
     return float(floors.iloc[-1]) if len(floors) else None
 
 
-def shares(account: Account) -> Figure:
+def shares(account: Account) -> list[Chart]:
     """ĉ of each device over rounds; for many devices, the quantiles of ĉ."""
     table, floor = shares_of(account), floor_of(account)
     if table.empty:
-        return nothing("No shares", "No aggregator estimated any.")
+        return []
     drawn = table.iloc[:: -(-len(table) // _MOST_ROUNDS)]
-    figure = style.new_figure(3.2)
-    axes = figure.subplots()
     draw = _lines if len(table.columns) <= MOST_LINES else _bands
-    handles = draw(axes, drawn, account.clients.set_index("client")["group"])
+    layers = draw(drawn, account.clients.set_index("client")["group"])
     if floor is not None:
-        axes.axhline(floor, color=style.INK, linewidth=1.2, linestyle=style.DASHES)
         label = f"floor δ = {number_text(floor)}"
-        handles.append(
-            Line2D([], [], color=style.INK, linewidth=1.2, linestyle=style.DASHES, label=label)
-        )
-    style.tidy(axes, finding(table, floor), "round", "ĉ")
-    style.count(axes.xaxis)
-    axes.set(xlim=(table.index[0] - 0.5, table.index[-1] + 0.5), ylim=(0, _top(table, floor)))
-    key(figure, handles)
-    return figure
+        layers.append(line("across", [], [floor], "ink", label, width=1.2, dashed=True))
+    x = Axis("round", "count", table.index[0] - 0.5, table.index[-1] + 0.5)
+    y = Axis("ĉ", low=0.0, high=_top(table, floor))
+    return [over_rounds(finding(table, floor), layers, y, x)]
 
 
 def finding(table: pd.DataFrame, floor: float | None) -> str:
@@ -79,30 +70,29 @@ def _top(table: pd.DataFrame, floor: float | None) -> float:
     return 1.15 * max(later, floor or 0.0) or 1.0
 
 
-def _lines(axes: Axes, table: pd.DataFrame, groups: "pd.Series[str]") -> list[Artist]:
+def _lines(table: pd.DataFrame, groups: "pd.Series[str]") -> list[Layer]:
     of_client = groups.reindex(table.columns)
-    names = list(dict.fromkeys(of_client))
-    colours = dict(zip(names, _PALETTE, strict=False))
-    marker = "o" if len(table) == 1 else ""  # a single round would not show as a line
+    colours, layers = group_colours(list(dict.fromkeys(of_client))), list[Layer]()
     for client, group in of_client.items():
-        style.course(axes, table[client].dropna(), color=colours.get(group, _OTHERS),
-                     linewidth=1.1, alpha=0.8, marker=marker)  # fmt: skip
-    handles: list[Artist] = [
-        Line2D([], [], color=colour, linewidth=1.8, label=f" {drawable(clean(name))}")
-        for name, colour in colours.items()
-    ]
-    if len(names) > len(colours):
-        handles.append(Line2D([], [], color=_OTHERS, linewidth=1.8, label="other groups"))
-    return handles
+        named = any(layer.label == clean(group) for layer in layers)
+        label = "" if named else clean(group)
+        layers.append(course(table[client].dropna(), colours[group], label, width=1.1))
+    return layers
 
 
-def _bands(axes: Axes, table: pd.DataFrame, groups: "pd.Series[str]") -> list[Artist]:
-    least, low, middle, high, most = np.nanquantile(table, [0, 0.1, 0.5, 0.9, 1], axis=1)
-    axes.fill_between(table.index, least, most, color=style.PALE, linewidth=0, step="post")
-    axes.fill_between(table.index, low, high, color=style.LIGHT, linewidth=0, step="post")
-    style.course(axes, pd.Series(middle, table.index), color=style.BLUE, linewidth=1.8)
+def _bands(table: pd.DataFrame, groups: "pd.Series[str]") -> list[Layer]:
+    least, low, middle, high, most = (
+        pd.Series(values, table.index)
+        for values in np.nanquantile(table, [0, 0.1, 0.5, 0.9, 1], axis=1)
+    )
     return [
-        Line2D([], [], color=style.BLUE, linewidth=1.8, label="median"),
-        Patch(facecolor=style.LIGHT, label="10th to 90th percentile"),
-        Patch(facecolor=style.PALE, label="lowest to highest"),
+        _band(least, most, "pale", "lowest to highest"),
+        _band(low, high, "light", "10th to 90th percentile"),
+        course(middle, "blue", "median"),
     ]
+
+
+def _band(low: pd.Series, high: pd.Series, colour: str, label: str) -> Layer:
+    """The area between two quantiles, each of which stays until the next round with a value."""
+    edges = [*high.index, high.index[-1] + 0.5]
+    return line("filled", edges, high, colour, label, low=low)

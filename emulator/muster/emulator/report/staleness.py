@@ -1,24 +1,28 @@
-"""Staleness: the section, and the figure of the staleness of folded updates by version and group.
+"""Staleness: the section, and the charts of the staleness of folded updates by version and group.
 
 The staleness of an update is the number of versions that were made between the version from which
 it was trained and the round in which it counted.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.records.summary import clean, number_text, percent_text
-from muster.emulator.report import style
-from muster.emulator.report.names import drawable
+from muster.emulator.report.chart import (
+    MOST_PANELS,
+    Axis,
+    Chart,
+    by_round,
+    line,
+    over_rounds,
+)
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
-from muster.emulator.report.timeline import MOST_PANELS, nothing
 
 _MOST_BINS = 30
-_COURSE_IN, _PANEL_IN, _AROUND_IN = 2.4, 1.1, 1.0
 
 
 def folded_updates(account: Account) -> pd.DataFrame:
@@ -66,54 +70,38 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     )
 
 
-def stale_updates(account: Account) -> Figure:
+def stale_updates(account: Account) -> list[Chart]:
     """The staleness of folded updates: its range over rounds, and its distribution by group."""
     folded = folded_updates(account)
     if folded.empty:
-        return nothing("No stale update", "No folded update was stale.")
+        return []
     groups = [
         group for group in account.clients["group"].drop_duplicates()
         if (folded["group"] == group).any()
     ][:MOST_PANELS]  # fmt: skip
-    heights = [_COURSE_IN, *[_PANEL_IN] * len(groups)]
-    figure = style.new_figure(sum(heights) + _AROUND_IN + 0.4 * len(groups))
-    first, *others = figure.subplots(len(heights), 1, height_ratios=heights)
-    _course(first, folded)
     size = -(-(int(folded["staleness"].max()) + 1) // _MOST_BINS)
     edges = np.arange(0, folded["staleness"].max() + size + 1, size) - 0.5
-    for axes, group in zip(others, groups, strict=True):
-        _distribution(axes, group, folded.loc[folded["group"] == group, "staleness"], edges)
-    others[-1].set_xlabel("staleness in versions", color=style.MUTED, fontsize=9.5)
-    return figure
+    of_group = dict(iter(folded.groupby("group")["staleness"]))
+    return [_course(folded), *(_distribution(group, of_group[group], edges) for group in groups)]
 
 
-def _course(axes: Axes, folded: pd.DataFrame) -> None:
-    """Draw the median and the range of the updates of each round that folded any."""
-    by_round = folded.groupby("round")["staleness"]
-    rounds = np.arange(folded["round"].min(), folded["round"].max() + 1)
-    low, median, high = (part.reindex(rounds) for part in
-                         (by_round.min(), by_round.median(), by_round.max()))  # fmt: skip
-    edges = np.append(rounds, rounds[-1] + 1) - 0.5
-    axes.stairs(high, edges, baseline=low.to_numpy(float), fill=True, color=style.LIGHT, alpha=0.5,
-                linewidth=0, label="smallest to largest")  # fmt: skip
-    style.by_round(axes, median, color=style.BLUE, linewidth=1.6, label="median")
+def _course(folded: pd.DataFrame) -> Chart:
+    """The median and the range of the updates of each round that folded any."""
+    rounds = folded.groupby("round")["staleness"]
+    low = by_round(rounds.min(), "light").y
+    band = by_round(rounds.max(), "light", "smallest to largest", "filled", opacity=0.5)
+    layers = [replace(band, low=low), by_round(rounds.median(), "blue", "median")]
     stale, most = (folded["staleness"] > 0).mean(), int(folded["staleness"].max())
     versions = "version" if most == 1 else "versions"
     finding = (
         f"{percent_text(stale)} of the folded updates were stale, by {most:,} {versions} at most"
     )
-    style.tidy(axes, finding, "round", "staleness", key=True)
-    axes.set_ylim(0, None)
-    style.count(axes.xaxis)
-    style.count(axes.yaxis, 5)
-    style.key_above(axes)
+    return over_rounds(finding, layers, Axis("staleness", "count", 0.0))
 
 
-def _distribution(axes: Axes, group: str, staleness: pd.Series, edges: np.ndarray) -> None:
+def _distribution(group: str, staleness: pd.Series, edges: np.ndarray) -> Chart:
     counts, _ = np.histogram(staleness, edges)
-    axes.stairs(counts, edges, fill=True, color=style.BLUE, alpha=0.8)
     finding = f"median {staleness.median():g}, mean {number_text(staleness.mean())}"
-    style.tidy(axes, f"{drawable(clean(group))}: {finding}", "", "updates")
-    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
-    style.count(axes.xaxis)
-    style.count(axes.yaxis, 3)
+    x = Axis("staleness in versions", "count", edges[0], edges[-1])
+    layers = [line("filled", edges, counts, "blue", opacity=0.8)]
+    return Chart(f"{clean(group)}: {finding}", layers, x, Axis("updates", "count", 0.0))

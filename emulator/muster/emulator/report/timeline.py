@@ -1,4 +1,4 @@
-"""The horizontal axis of figures over rounds, labelled with hours of the day in lockstep runs.
+"""The horizontal axis of charts over rounds, labelled with hours of the day in lockstep runs.
 
 If all rounds are equally long, or if scenario time is not known, data is drawn at rounds: round r
 reaches from r - 0.5 to r + 0.5, and only the labels differ. In the buffered mode, and with the
@@ -14,22 +14,14 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import lockstep
 from muster.emulator.records.summary import seconds_text
-from muster.emulator.report import style
+from muster.emulator.report.chart import MOST_PANELS, Axis, Chart, Layer
 from muster.emulator.report.hours import MOST_TICKS, SHORTEST_MIN, Hours
 
-MOST_PANELS = 8
-
-_KEYS = 7  # legend entries in a row, if they are short
-_LETTER_IN, _MARK_IN = 0.078, 0.5  # the widths of a letter of a legend, and of an entry's mark
 _FEWEST_BINS, _MOST_BINS, _FEWEST_ROWS = 10, 120, 8
-_PANEL_IN, _BETWEEN_IN, _AROUND_IN = 1.15, 0.4, 1.0
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -113,21 +105,24 @@ class Timeline:
         opens, ends = self.opens_min[at], self.opens_min[at + 1]
         return np.asarray(opens + (ends - opens) * np.asarray(share), np.float64)
 
-    def label(self, axes: Axes, most_ticks: int = MOST_TICKS) -> None:
-        """Label the horizontal axis with the hours of the day in lockstep, or else with rounds."""
-        axes.set_xlim(*self._span)
+    def axis(self, most_ticks: int = MOST_TICKS) -> Axis:
+        """The horizontal axis: hours of the day in lockstep, or else rounds."""
+        low, high = self._span
         if self.opens_min is not None:
-            axes.set_xticks(*self.hours.ticks(*self._span, most_ticks))
-            axes.set_xlabel(self.hours.name)
-            return
+            return self._of_hours(*self.hours.ticks(low, high, most_ticks))
         begin, end = (number * (self.round_min or 0.0) for number in (self.first - 1, self.last))
         if self.round_min is None or end - begin < SHORTEST_MIN:
-            axes.set_xlabel("round")
-            style.count(axes.xaxis)
-            return
+            return Axis("round", "count", low, high)
         elapsed, labels = self.hours.ticks(begin, end, most_ticks)
-        axes.set_xticks(elapsed / self.round_min + 0.5, labels)
-        axes.set_xlabel(self.hours.name)
+        return self._of_hours(elapsed / self.round_min + 0.5, labels)
+
+    def _of_hours(self, places: Floats, labels: Sequence[str]) -> Axis:
+        ticks = list(zip(places.tolist(), labels, strict=True))
+        return Axis(self.hours.name, "number", *self._span, ticks=ticks)
+
+    def chart(self, title: str, layers: Sequence[Layer], y: Axis, **looks: Any) -> Chart:
+        """A chart with this horizontal axis."""
+        return Chart(title, layers, self.axis(), y, over_rounds=self.opens_min is None, **looks)
 
 
 def _unequal_rounds(rounds: pd.DataFrame) -> Floats | None:
@@ -148,60 +143,16 @@ def _time_zones(account: Account) -> list[Any]:
     return [group.get("device", {}).get("time_zone", 0.0) for group in groups]
 
 
-def bins_for(rows: int, panels: int) -> int:
+def bins_for(rows: int, charts: int) -> int:
     """A number of bins that is large enough to show a day and leaves some rows in each bin."""
-    return min(max(rows // (_FEWEST_ROWS * panels), _FEWEST_BINS), _MOST_BINS)
-
-
-def panels(groups: Sequence[str], of: int) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each group, one below the other on the same timeline.
-
-    Args:
-        of: how many groups there are.
-    """
-    figure = style.new_figure(_AROUND_IN + len(groups) * (_PANEL_IN + _BETWEEN_IN))
-    if of > len(groups):
-        note_left_out(figure, len(groups), of)
-    return figure, list(figure.subplots(len(groups), sharex=True, squeeze=False)[:, 0])
-
-
-def note_left_out(figure: Figure, shown: int, of: int) -> None:
-    note = f"{shown} of {of} groups are shown"
-    figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color=style.MUTED)
+    return min(max(rows // (_FEWEST_ROWS * charts), _FEWEST_BINS), _MOST_BINS)
 
 
 def most_called(groups: pd.Series) -> list[str]:
-    """The groups that get a panel: those with the most rows, in the order of the population.
+    """The groups that get a chart: those with the most rows, in the order of the population.
 
     Args:
         groups: a categorical column, with its categories in the order of the population.
     """
     most = groups.value_counts().head(MOST_PANELS)
     return [name for name in groups.cat.categories if most.get(name, 0)]
-
-
-def key(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Draw one legend for all panels, with entries in reading order."""
-    columns = _columns([str(handle.get_label()) for handle in handles])
-    by_column = [handle for column in range(columns) for handle in handles[column::columns]]
-    legend = figure.legend(handles=by_column, loc="outside upper left", ncols=columns,
-                           frameon=False, fontsize=9, handlelength=1.1, columnspacing=1.4,
-                           labelcolor=style.INK, borderaxespad=0.2)  # fmt: skip
-    for entry in legend.get_texts():
-        entry.set_parse_math(False)
-
-
-def _columns(labels: Sequence[str]) -> int:
-    """The most legend entries that fit into a row."""
-    for columns in range(min(_KEYS, len(labels)), 1, -1):
-        longest = (max(map(len, labels[column::columns])) for column in range(columns))
-        if sum(_MARK_IN + _LETTER_IN * letters for letters in longest) <= style.WIDTH_IN:
-            return columns
-    return 1
-
-
-def nothing(title: str, text: str) -> Figure:
-    """A figure that only says why there is nothing to show."""
-    figure = style.new_figure(1.5)
-    style.say(figure.subplots(), title, text)
-    return figure

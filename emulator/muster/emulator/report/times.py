@@ -4,16 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import lockstep
 from muster.emulator.records.summary import seconds_text
-from muster.emulator.report import style
+from muster.emulator.report.chart import (
+    Axis,
+    Chart,
+    bars,
+    line,
+    means_of,
+    over_rounds,
+    round_axis,
+)
 from muster.emulator.report.section import ReportSection, Summary
-from muster.emulator.report.timeline import nothing
 from muster.emulator.report.training_times import (
     MODELLED,
     ON_THIS_MACHINE,
@@ -91,22 +95,15 @@ def _meaning(account: Account, whose: str) -> str:
     )
 
 
-def time(account: Account) -> Figure:
+def time(account: Account) -> list[Chart]:
     """Seconds per round, and the distributions of the updates' training and transfer times.
 
-    A panel that would show a single value is left out.
+    What would show a single value is left out.
     """
     spent = [one for one in _spent(account) if one.varies]
     several = account.rounds["seconds"].nunique() > 1
-    if not spent and not several:
-        return nothing("No difference", "There is no time to compare.")
-    figure = style.new_figure(3.6 if len(spent) > 1 else 2.6)
-    grid = figure.add_gridspec(max(1, len(spent)), several + bool(spent))
-    if several:
-        _round_seconds(figure.add_subplot(grid[:, 0]), account)
-    for row, one in enumerate(spent):
-        _spread(figure.add_subplot(grid[row, -1]), one, _edges(one, spent))
-    return figure
+    rounds = [_round_seconds(account)] if several else []
+    return [*rounds, *(_spread(one, _edges(one, spent)) for one in spent)]
 
 
 def _spent(account: Account) -> tuple[Spent, Spent]:
@@ -116,18 +113,18 @@ def _spent(account: Account) -> tuple[Spent, Spent]:
     transfer = sent.loc[sent["examples"] > 0, "transfer_s"].dropna()
     what = "Modelled training" if whose == MODELLED else "Training"
     return (
-        Spent(what, training, whose, style.BLUE),
-        Spent("Transfer", transfer, ON_THIS_MACHINE, style.ORANGE),
+        Spent(what, training, whose, "blue"),
+        Spent("Transfer", transfer, ON_THIS_MACHINE, "orange"),
     )
 
 
-def _round_seconds(axes: Axes, account: Account) -> None:
+def _round_seconds(account: Account) -> Chart:
     rounds = account.rounds.set_index("round")[["seconds"]]
-    size = style.bars(axes, rounds, {"seconds": style.LIGHT})
+    layers, size = bars(rounds, {"seconds": "light"})
     median, most = rounds["seconds"].median(), rounds["seconds"].max()
     finding = f"A round took {seconds_text(median)} (median), {seconds_text(most)} at most"
-    means = "" if size == 1 else f" (means of {size} rounds)"
-    style.tidy(axes, finding, "round", f"seconds {ON_THIS_MACHINE}{means}")
+    y = Axis(f"seconds {ON_THIS_MACHINE}{means_of(size)}", low=0.0)
+    return over_rounds(finding, layers, y, round_axis(rounds.index))
 
 
 def _edges(one: Spent, every: list[Spent]) -> np.ndarray:
@@ -140,20 +137,11 @@ def _edges(one: Spent, every: list[Spent]) -> np.ndarray:
     return np.linspace(0, 1.1 * high, 41)
 
 
-def _spread(axes: Axes, spent: Spent, edges: np.ndarray) -> None:
-    """Draw a histogram of the seconds."""
+def _spread(spent: Spent, edges: np.ndarray) -> Chart:
+    """A histogram of the seconds."""
     counts, _ = np.histogram(spent.seconds.clip(edges[0], edges[-1]), edges)
-    axes.stairs(counts, edges, fill=True, color=spent.colour, alpha=0.8)
     median, most = spent.seconds.quantile([0.5, 0.95])
     finding = f"{spent.what}: median {seconds_text(median)}, 95 % under {seconds_text(most)}"
-    style.tidy(axes, finding, f"seconds {spent.whose}", "updates")
-    style.count(axes.yaxis, 3)
-    if edges[0] > 0:
-        narrow = edges[-1] < 300 * edges[0]
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
+    layers = [line("filled", edges, counts, spent.colour, opacity=0.8)]
+    x = Axis(f"seconds {spent.whose}", low=edges[0], high=edges[-1], log=bool(edges[0] > 0))
+    return Chart(finding, layers, x, Axis("updates", "count", 0.0))

@@ -2,21 +2,16 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean
-from muster.emulator.report import style
-from muster.emulator.report.names import drawable
+from muster.emulator.report.chart import Axis, Chart, Layer, line
 from muster.emulator.report.section import ReportSection, Summary
-from muster.emulator.report.timeline import key, nothing
 from muster.emulator.report.willingness import departures, judgements
 
 _CHOSEN = 4
 _POINTS = 100
-_TIMES = (("early", style.LIGHT), ("halfway", style.BLUE), ("late", style.INK))
+_TIMES = (("early", "light"), ("halfway", "blue"), ("late", "ink"))
 
 
 def section(account: Account, summary: Summary) -> ReportSection | None:
@@ -40,26 +35,14 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     return ReportSection("Utility curves", text, facts, "utilities")
 
 
-def utilities(account: Account) -> Figure:
+def utilities(account: Account) -> list[Chart]:
     """Curves of chosen devices, early, halfway and late in the run."""
     every = judgements(account)
     found = every.dropna(subset=["a"])
     if found.empty:
-        return nothing("No utility", "No device fitted a utility.")
-    clients = chosen(found)
-    columns = min(2, len(clients))
-    figure = style.new_figure(2.9 * -(-len(clients) // columns) + 0.4)
-    panels = figure.subplots(-(-len(clients) // columns), columns, sharey=True, squeeze=False)
-    weights = told_weights(account)
-    largest = _largest_weight(account)
-    for axes, client in zip(panels.flat, clients, strict=False):
-        _curves(axes, client, every, weights, largest)
-    for axes in panels.flat[len(clients) :]:
-        axes.set_axis_off()
-    for axes in panels[-1]:
-        axes.set_xlabel("weight r in the model", color=style.MUTED, fontsize=9.5)
-    key(figure, panels.flat[0].get_legend_handles_labels()[0])
-    return figure
+        return []
+    weights, largest = told_weights(account), _largest_weight(account)
+    return [_curves(client, every, weights, largest) for client in chosen(found)]
 
 
 def chosen(found: pd.DataFrame) -> list[str]:
@@ -86,25 +69,21 @@ def _largest_weight(account: Account) -> float:
     return max((float(each.get("largest_weight", 1.0)) for each in utilities), default=1.0)
 
 
-def _curves(
-    axes: Axes, client: str, found: pd.DataFrame, weights: pd.DataFrame, largest: float
-) -> None:
+def _curves(client: str, found: pd.DataFrame, weights: pd.DataFrame, largest: float) -> Chart:
     mine = found[found["client"] == client].set_index("round").sort_index()
-    fitted = mine.dropna(subset=["a"])
+    fitted, layers = mine.dropna(subset=["a"]), list[Layer]()
     rounds = fitted.index[np.linspace(0, len(fitted) - 1, len(_TIMES)).round().astype(int)]
     r = np.linspace(0, largest, _POINTS)
     for (name, colour), number in zip(_TIMES, rounds, strict=True):
         curve = fitted.loc[number]
-        axes.plot(r, (curve["b"] - curve["a"] * r) * r + curve["c"], color=colour, linewidth=1.6,
-                  label=name)  # fmt: skip
-        axes.axhline(curve["threshold"], color=colour, linewidth=1, linestyle=style.DASHES)
+        layers.append(line("line", r, (curve["b"] - curve["a"] * r) * r + curve["c"], colour, name))
+        layers.append(line("across", [], [curve["threshold"]], colour, width=1.0, dashed=True))
         later = mine.index[mine.index > number]
         if len(later) and client in weights:
             measured = mine.loc[later[0], "received_accuracy"]
-            axes.plot(weights.loc[later[0], client], measured, "o", color=colour, markersize=5)
+            layers.append(line("dots", [weights.loc[later[0], client]], [measured], colour))
     accepted = f"accepted {int(mine['accepts'].sum())} of {len(mine)}"
     quality = mine["r_squared"].mean()
     told = "" if np.isnan(quality) else f", R² {quality:.2f}"
-    style.tidy(axes, f"{drawable(clean(client))}: {accepted}{told}", "", "accuracy")
-    axes.set_xlim(0, largest)
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+    x = Axis("weight r in the model", low=0.0, high=largest)
+    return Chart(f"{clean(client)}: {accepted}{told}", layers, x, Axis("accuracy", "percent"))

@@ -1,13 +1,18 @@
-"""The weights of updates by round, and their figure."""
+"""The weights of updates by round, and their charts."""
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import number_text, percent_text
-from muster.emulator.report import style
-from muster.emulator.report.timeline import nothing
+from muster.emulator.report.chart import (
+    Axis,
+    Chart,
+    bars,
+    by_round,
+    means_of,
+    over_rounds,
+    round_axis,
+)
 
 _ROUNDING = 1e-6
 _LOG_FROM = 100
@@ -33,28 +38,17 @@ def weights_differ(account: Account) -> bool:
     return bool((weighed(account)["largest"] > 1 + _ROUNDING).any())
 
 
-def weights(account: Account) -> Figure:
+def weights(account: Account) -> list[Chart]:
     """Effective size, largest weight, and the sum of weights with its normaliser, over rounds.
 
-    A panel in which all rounds have the same value is left out.
+    A chart in which all rounds have the same value is left out.
     """
     rounds = weighed(account)
-    if rounds.empty:
-        return nothing("No weights", "No update was folded.")
-    names = panels_of(rounds)
-    if not names:
-        return nothing("No difference", "All rounds weighed their updates alike.")
-    first, *others = names
-    figure = style.new_figure(4.6 if others else 2.3)
-    grid = figure.add_gridspec(2 if others else 1, max(1, len(others)))
-    _DRAWN[first](figure.add_subplot(grid[0, :]), rounds)
-    for place, name in enumerate(others):
-        _DRAWN[name](figure.add_subplot(grid[1, place]), rounds)
-    return figure
+    return [_DRAWN[name](rounds) for name in panels_of(rounds)] if len(rounds) else []
 
 
 def panels_of(rounds: pd.DataFrame) -> list[str]:
-    """The names of the panels that show more than a single value.
+    """The names of the charts that show more than a single value.
 
     Args:
         rounds: from `weighed`.
@@ -87,48 +81,39 @@ def _varies(rounds: pd.DataFrame) -> bool:
     return bool((spread > _ROUNDING * size).any())
 
 
-def _size(axes: Axes, rounds: pd.DataFrame) -> None:
+def _size(rounds: pd.DataFrame) -> Chart:
     sizes = rounds[["folded", "effective_size"]].rename(
         columns={"effective_size": "effective size"}
     )
-    size = style.bars(axes, sizes, {"folded": style.PALE, "effective size": style.BLUE})
+    layers, size = bars(sizes, {"folded": "pale", "effective size": "blue"})
     share = percent_text(rounds["share"].median())
     finding = f"The effective size was {share} of the folded updates (median of the rounds)"
-    unit = "updates" if size == 1 else f"updates (means of {size} rounds)"
-    style.tidy(axes, finding, "round", unit, key=True)
-    style.count(axes.yaxis, 5)
-    style.key_above(axes)
+    y = Axis(f"updates{means_of(size)}", "count", 0.0)
+    return over_rounds(finding, layers, y, round_axis(rounds.index))
 
 
-def _largest(axes: Axes, rounds: pd.DataFrame) -> None:
+def _largest(rounds: pd.DataFrame) -> Chart:
     largest = rounds["largest"]
-    style.by_round(axes, largest, color=style.BLUE, linewidth=1.4)
     median, most = ratio_text(largest.median()), ratio_text(largest.max())
     finding = f"Largest weight: {median} × the mean"
     finding += f", {most} × at most" if median != most else ""
-    style.tidy(axes, finding, "round", "largest over mean weight", key=True)
-    style.count(axes.xaxis, 5)
-    axes.set_ylim(0, None)
+    y = Axis("largest over mean weight", low=0.0)
+    return over_rounds(finding, [by_round(largest, "blue")], y)
 
 
-def _sum(axes: Axes, rounds: pd.DataFrame) -> None:
-    style.by_round(axes, rounds["weight_sum"], color=style.LIGHT, linewidth=4.5,
-                   label="sum of weights")  # fmt: skip
-    style.by_round(axes, rounds["normaliser"], color=style.INK, linewidth=1.2, linestyle="--",
-                   label="normaliser")  # fmt: skip
+def _sum(rounds: pd.DataFrame) -> Chart:
+    layers = [
+        by_round(rounds["weight_sum"], "light", "sum of weights", width=4.5),
+        by_round(rounds["normaliser"], "ink", "normaliser", width=1.2, dashed=True),
+    ]
     ratio = rounds["weight_sum"] / rounds["normaliser"]
     low, high = number_text(ratio.min()), number_text(ratio.max())
     spread = low if low == high else f"{low} to {high}"
     same = ((ratio - 1).abs() < _ROUNDING).all()
     finding = "Divided by the sum" if same else f"Sum over normaliser: {spread}"
-    style.tidy(axes, finding, "round", "weight", key=True)
-    style.count(axes.xaxis, 5)
     both = rounds[["weight_sum", "normaliser"]].to_numpy()
-    if both.min() > 0 and both.max() > _LOG_FROM * both.min():
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(0, None)
-    style.key_above(axes)
+    log = bool(both.min() > 0 and both.max() > _LOG_FROM * both.min())
+    return over_rounds(finding, layers, Axis("weight", low=None if log else 0.0, log=log))
 
 
 _COLUMNS = {

@@ -1,16 +1,15 @@
 """Rational devices: who stays and who leaves, and the accuracies that they compared."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean, percent_text
-from muster.emulator.report import style
+from muster.emulator.report import chart
+from muster.emulator.report.chart import Axis, Chart
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
-from muster.emulator.report.timeline import nothing
 
 MOST_DEVICES = 50
 """Devices in the table; those that declined most often come first."""
@@ -118,56 +117,44 @@ def left_behind(account: Account) -> list[str]:
     return [away, why]
 
 
-def willingness(account: Account) -> Figure:
+def willingness(account: Account) -> list[Chart]:
     """Devices that accept by round, and the accuracies that they compare."""
     found = judgements(account)
-    if found.empty:
-        return nothing("No rational device", "No device judged a model.")
-    figure = style.new_figure(5.6)
-    top, bottom = figure.subplots(2, 1, sharex=True)
-    _decisions(top, found)
-    _accuracies(bottom, found)
-    style.count(bottom.xaxis)
-    return figure
+    return [] if found.empty else [_decisions(found), _accuracies(found)]
 
 
-def _decisions(axes: Axes, found: pd.DataFrame) -> None:
-    """Draw judging and accepting devices as bars, and those with a gain as a line."""
-    by_round = found.groupby("round")
-    counts = pd.DataFrame(
-        {"judged": by_round["accepts"].size(), "accepted": by_round["accepts"].sum()}
-    )
-    size = style.bars(axes, counts, {"judged": style.PALE, "accepted": style.BLUE})
-    gains = by_round["gains"].sum(min_count=1).astype("float64")
+def _decisions(found: pd.DataFrame) -> Chart:
+    """Judging and accepting devices as bars, and those with a gain as a line."""
+    rounds = found.groupby("round")
+    counts = pd.DataFrame({"judged": rounds["accepts"].size(), "accepted": rounds["accepts"].sum()})
+    layers, size = chart.bars(counts, {"judged": "pale", "accepted": "blue"})
+    gains = rounds["gains"].sum(min_count=1).astype("float64")
     if gains.notna().any():
-        style.by_round(axes, gains, color=style.ORANGE, linewidth=1.6,
-                       label="received model better than their own")  # fmt: skip
+        layers.append(chart.by_round(gains, "orange", "received model better than their own"))
     first, last = (int(counts["accepted"].iloc[place]) for place in (0, -1))
     title = f"{first:,} devices accepted in round {counts.index[0]:,}, {last:,} in the last one"
-    unit = "devices" if size == 1 else f"devices (means of {size} rounds)"
-    style.tidy(axes, title, "", unit, key=True)
-    style.count(axes.yaxis, 5)
-    style.key_above(axes)
+    y = Axis(f"devices{chart.means_of(size)}", "count", 0.0)
+    return chart.over_rounds(title, layers, y, chart.round_axis(counts.index))
 
 
-def _accuracies(axes: Axes, found: pd.DataFrame) -> None:
-    """Draw the median accuracy of received and own models, and the middle half of the devices."""
+def _accuracies(found: pd.DataFrame) -> Chart:
+    """The median accuracy of received and own models, and the middle half of the devices."""
+    layers = []
     for column, colour, name in (
-        ("received_accuracy", style.ORANGE, "received model"),
-        ("own_accuracy", style.INK, "own model"),
+        ("received_accuracy", "orange", "received model"),
+        ("own_accuracy", "ink", "own model"),
     ):
         values = found.groupby("round")[column]
         low, high = (values.quantile(share).dropna() for share in _QUARTILES)
         if low.empty:
             continue
-        axes.fill_between(low.index, low, high, color=colour, alpha=0.15, linewidth=0)
-        style.course(axes, values.median().dropna(), color=colour, linewidth=1.6, label=name)
+        lower = chart.by_round(low, colour).y
+        band = chart.by_round(high, colour, kind="filled", opacity=0.15)
+        layers += [replace(band, low=lower), chart.course(values.median().dropna(), colour, name)]
     medians = found.groupby("round")[["received_accuracy", "own_accuracy"]].median().iloc[-1]
     received, own = (percent_text(value) for value in medians)
-    style.tidy(axes, f"Median accuracy in the last round: {received} received, {own} own",
-               "round", "accuracy", key=True)  # fmt: skip
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
-    style.key_above(axes)
+    title = f"Median accuracy in the last round: {received} received, {own} own"
+    return chart.over_rounds(title, layers, Axis("accuracy", "percent"))
 
 
 def _gaining(found: pd.DataFrame) -> float | None:

@@ -14,7 +14,7 @@ def conclude(
 
     Args:
         status: the status with which the run ended, if the ledger cannot know it.
-        report: whether to write the report, without figures, which `muster report` draws.
+        report: whether to write the report.
 
     Returns:
         The summary and the account, or None if there is no ledger that can be read.
@@ -36,5 +36,5 @@ def conclude(
     if report:
         from muster.emulator.report import write_report
 
-        write_report(folder, kind=None)
+        write_report(folder)
     return summary, account

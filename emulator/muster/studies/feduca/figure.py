@@ -17,10 +17,10 @@ from muster.emulator.report.style import (
     MUTED,
     ORANGE,
     count,
+    key,
     new_figure,
     tidy,
 )
-from muster.emulator.report.timeline import key
 from muster.studies.feduca.claims import AS_PRINTED, DELTA, SAME_TEST, delta_of
 from muster.studies.feduca.fleet import (
     AAGGFF,

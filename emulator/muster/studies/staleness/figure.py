@@ -15,10 +15,10 @@ from muster.emulator.report.style import (
     LIGHT,
     MUTED,
     ORANGE,
+    key,
     new_figure,
     tidy,
 )
-from muster.emulator.report.timeline import key
 from muster.studies.staleness.fleet import SHARE
 from muster.studies.staleness.measures import ALIKE, APART_PART, CHANGED, PICTURES
 

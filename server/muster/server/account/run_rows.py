@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from muster.server.account.columns import LedgerTable, Stored
+from muster.server.account.columns import Stored
 
 Blob = bytes
 """The type, where a column has its name."""
@@ -39,9 +39,6 @@ class RunRow(NamedTuple):
     bytes_down: int = 0
 
 
-RUN = LedgerTable("run", RunRow, private=True)
-
-
 class InputRow(NamedTuple):
     """A row of `inputs`: what the run began with.
 
@@ -54,9 +51,6 @@ class InputRow(NamedTuple):
     kind: str
     name: str
     sha256: str
-
-
-INPUTS = LedgerTable("inputs", InputRow, ["kind", "name"], private=True)
 
 
 class MemberRow(NamedTuple):
@@ -89,9 +83,6 @@ class MemberRow(NamedTuple):
     fingerprint: str | None = None
 
 
-CLIENTS = LedgerTable("clients", MemberRow, ["client"], numbered=True)
-
-
 class GroupEvaluationRow(NamedTuple):
     """A row of `group_evaluations`.
 
@@ -110,9 +101,6 @@ class GroupEvaluationRow(NamedTuple):
     accuracy: float | None
 
 
-GROUP_EVALUATIONS = LedgerTable("group_evaluations", GroupEvaluationRow, ["version", "group"])
-
-
 class DeviceEvaluationRow(NamedTuple):
     """A row of `device_evaluations`.
 
@@ -128,9 +116,6 @@ class DeviceEvaluationRow(NamedTuple):
     examples: int
     loss: Annotated[float, Stored(null=True)]
     accuracy: float | None
-
-
-DEVICE_EVALUATIONS = LedgerTable("device_evaluations", DeviceEvaluationRow, ["version", "client"])
 
 
 class EvaluationRow(NamedTuple):
@@ -153,9 +138,6 @@ class EvaluationRow(NamedTuple):
     at: float
     groups: Sequence[GroupEvaluationRow] = ()
     devices: Sequence[DeviceEvaluationRow] = ()
-
-
-EVALUATIONS = LedgerTable("evaluations", EvaluationRow, ["version"])
 
 
 class StoredVector(NamedTuple):
@@ -190,9 +172,6 @@ class VersionRow(NamedTuple):
     kept: int = 1
 
 
-VERSIONS = LedgerTable("versions", VersionRow, ["version"], private=True)
-
-
 class StateRow(NamedTuple):
     """A row of `aggregator_state`.
 
@@ -205,9 +184,6 @@ class StateRow(NamedTuple):
     sha256: str
     bytes: int
     body: Blob | None
-
-
-AGGREGATOR_STATE = LedgerTable("aggregator_state", StateRow, ["version"], private=True)
 
 
 class MemoryRow(NamedTuple):
@@ -224,9 +200,6 @@ class MemoryRow(NamedTuple):
     round: int
     slot: int
     checksum: str
-
-
-MEMORY = LedgerTable("memory", MemoryRow, ["client"], private=True)
 
 
 class SharedWorkRow(NamedTuple):
@@ -249,9 +222,6 @@ class SharedWorkRow(NamedTuple):
     left_bits: float
 
 
-SHARED_WORK = LedgerTable("shared_work", SharedWorkRow, ["client"], private=True)
-
-
 class FaultRow(NamedTuple):
     """A row of `faults`, which is reserved for injected faults.
 
@@ -267,6 +237,3 @@ class FaultRow(NamedTuple):
     target: str
     status: str
     detail: str | None
-
-
-FAULTS = LedgerTable("faults", FaultRow)

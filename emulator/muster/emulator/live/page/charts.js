@@ -1,87 +1,32 @@
-// The charts over rounds, with faults as bands, and the traffic of links over time.
+// The charts of the live page: what became of the model, of updates and of links.
 
-import { $, colour, el, key, say } from "./dom.js";
+import { $, el, key, say } from "./dom.js";
+import { drawChart, drawCharts } from "./chart.js";
 import { number, percent, plural, rate } from "./format.js";
 
-/* global uPlot */
-const drawn = new Map();
-const LINK_HEIGHT = 96;
+const LINK_HEIGHT = 64;
+const AXIS = { label: "", text: "number", low: null, high: null, log: false, ticks: [] };
+const ROUND = { ...AXIS, label: "round", text: "count" };
 
-export function restyle() {
-  for (const { chart } of drawn.values()) chart.redraw(false);
+const layer = (kind, x, y, colour, more = {}) =>
+  ({ kind, x, y, colour, label: "", ends: [], low: [], width: 2, dashed: false, opacity: 1, ...more });
+
+const chart = (layers, x, y) => ({ title: "", layers, x: { ...AXIS, ...x }, y: { ...AXIS, low: 0, ...y }, rows: 0, over_rounds: x === ROUND, cells: null });
+
+// The rounds in which a fault acted or acts.
+function shaded({ faults, run }) {
+  return faults.filter((fault) => fault.state !== "planned").flatMap((fault) => fault.rounds)
+    .filter(({ first }) => first !== null)
+    .map(({ first, healed }) => [first, healed === null ? Math.max(first, run.round) : Math.max(first, healed - 1)]);
 }
-
-export function resizeCharts() {
-  for (const { chart, box, height } of drawn.values()) chart.setSize({ width: box.clientWidth, height: height() });
-}
-
-const PRINT_WIDTH = 640;
-
-// Gives every chart the width that it has on paper; page.css shrinks it on narrower paper.
-export function printCharts() {
-  for (const { chart, height } of drawn.values()) chart.setSize({ width: PRINT_WIDTH, height: height() });
-}
-
-function line(name, label, show, more = {}) {
-  return { label, stroke: () => colour(name), width: 2, spanGaps: true, points: { show: (plot) => plot.data[0].length < 3 }, value: (_, value) => show(value), ...more };
-}
-
-function axis(more = {}) {
-  return { stroke: () => colour("muted"), grid: { stroke: () => colour("line"), width: 1 }, ticks: { show: false },
-    font: "12px Inter, system-ui, sans-serif", ...more };
-}
-
-function chart(box, options, data, height) {
-  const known = drawn.get(box.id);
-  if (known) {
-    known.chart.setData(data);
-    return known.chart;
-  }
-  const made = new uPlot({ width: box.clientWidth, height: height(), cursor: { points: { size: 6 } }, ...options }, data, box);
-  made.root.setAttribute("aria-hidden", "true");
-  drawn.set(box.id, { chart: made, box, height });
-  return made;
-}
-
-// What is left of a box below the key, which takes two lines on a phone.
-const inBox = (box) => () => Math.max(120, box.clientHeight - (box.clientWidth < 420 ? 58 : 34));
-
-// Draws a band for every occurrence of a fault, behind the lines.
-function bands(faults) {
-  return { hooks: { drawAxes: [(plot) => {
-    const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.fillStyle = colour("band");
-    for (const fault of faults()) {
-      for (const { first, healed } of fault.rounds) {
-        if (first === null || fault.state === "planned") continue;
-        const left = Math.max(plot.valToPos(first - 0.5, "x", true), bbox.left);
-        const end = healed === null ? plot.scales.x.max : healed - 0.5;
-        const right = Math.min(plot.valToPos(Math.max(end, first + 0.5), "x", true), bbox.left + bbox.width);
-        if (right > left) ctx.fillRect(left, bbox.top, right - left, bbox.height);
-      }
-    }
-    ctx.restore();
-  }] } };
-}
-
-const span = (_, low, high) => [Math.min(low ?? 0, 1), Math.max(high ?? 1, 2)];
-
-const rounds = (_, values) => values.map((value) => (Number.isInteger(value) ? number(value) : ""));
 
 export function drawQuality(model) {
   const { run } = model.sections;
   const rows = model.series.evaluations ?? [];
-  const box = $("quality");
-  chart(box, {
-    scales: { x: { time: false, range: span }, accuracy: { range: [0, 1] }, loss: { range: (_, low, high) => [0, high ? 1.08 * high : 1] } },
-    axes: [axis({ values: rounds }), axis({ scale: "loss", size: 46 }),
-      axis({ scale: "accuracy", side: 1, size: 50, grid: { show: false }, values: (_, values) => values.map((value) => `${Math.round(100 * value)} %`) })],
-    series: [{ label: "round", value: (_, value) => number(value) },
-      line("transfer", "loss (left)", (value) => number(value), { scale: "loss" }),
-      line("uncounted", "accuracy (right)", percent, { scale: "accuracy", dash: [6, 4] })],
-    plugins: [bands(() => model.sections.faults)],
-  }, [0, 2, 3].map((column) => rows.map((row) => row[column])), inBox(box));
+  const column = (place) => rows.map((row) => row[place]);
+  const measured = [["loss", 2, { label: "loss" }], ["accuracy", 3, { label: "accuracy", text: "percent", high: 1 }]]
+    .filter(([name]) => name === "loss" || run.accuracy !== null || !rows.length);
+  drawCharts($("quality"), measured.map(([, place, y]) => chart([layer("steps", column(0), column(place), "blue")], ROUND, y)), shaded(model.sections));
   const fact = run.loss === null ? "No version has been evaluated yet."
     : `Loss ${number(run.loss)}${run.accuracy === null ? "" : `, accuracy ${percent(run.accuracy)}`} after round ${number(run.evaluated_round)}.`;
   say($("quality-text"), `${fact}${model.sections.faults.length ? " Bands: rounds with a fault." : ""}`);
@@ -98,17 +43,10 @@ function drawAppMetrics(measured) {
 
 export function drawWeights(model) {
   const rows = model.series.rounds ?? [];
-  const box = $("weights");
-  const peak = (_, low, high) => [0, Math.max(1, high ?? 1) * 1.08];
-  chart(box, {
-    scales: { x: { time: false, range: span }, y: { range: peak } },
-    axes: [axis({ values: rounds }), axis({ size: 46 })],
-    series: [{ label: "round", value: (_, value) => number(value) },
-      line("other", "called", number, { width: 1.5 }),
-      line("arrived", "counted", number),
-      line("transfer", "effective size", (value) => number(value, 3), { dash: [6, 4] })],
-    plugins: [bands(() => model.sections.faults)],
-  }, [0, 2, 4, 8].map((column) => rows.map((row) => row[column])), inBox(box));
+  const column = (place) => rows.map((row) => row[place]);
+  const over = (place, colour, label, more) => layer("line", column(0), column(place), colour, { label, ...more });
+  drawChart($("weights"), chart([over(2, "grey", "called", { width: 1.5 }), over(4, "green", "counted"),
+    over(8, "blue", "effective size", { dashed: true })], ROUND, { label: "updates" }), shaded(model.sections));
   const last = rows.at(-1);
   say($("weights-text"), last && last[8] !== null
     ? `Round ${number(last[0])}: ${plural(last[4], "update")} counted, with an effective size of ${number(last[8], 3)} (so many updates of equal weight average noise as well); the largest weighs ${percent(last[9])}. ${staleness(model)}`
@@ -133,24 +71,19 @@ export function drawLinks(model) {
   $("journal-card").classList.toggle("full", !names.length);
   if (!names.length) return;
   if (!$("links").children.length) {
-    key($("links-key"), [["transfer", "up"], ["arrived", "down"], ["uncounted", "capacity up of the shared link (dashed)"]]);
-    $("links").replaceChildren(...names.map((name, place) => el("div", { class: "bar-row" },
-      el("div", { class: "head" }, el("h3", {}, name), el("span", {}, "no traffic yet")), el("div", { id: `link-${place}` }))));
-    for (let place = 0; place < names.length; place += 1) $(`link-${place}`).style.height = `${LINK_HEIGHT}px`;
+    key($("links-key"), [["c-blue", "up"], ["c-green", "down"], ["c-orange", "capacity up of the shared link (dashed)"]]);
+    $("links").replaceChildren(...names.map((name) => el("div", { class: "bar-row" },
+      el("div", { class: "head" }, el("h3", {}, name), el("span", {}, "no traffic yet")), el("div", { class: "chart" }))));
   }
   names.forEach((name, place) => {
     const link = links[name];
     if (!link || !link.at.length) return;
-    say($("links").children[place].querySelector(".head span"), traffic(link));
-    const cap = link.at.map(() => link.cap_up_bps);
-    chart($(`link-${place}`), {
-      legend: { show: false }, cursor: { show: false },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 1, 1) * 1.08] } },
-      axes: [axis({ size: 24, values: [[1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]], space: 90 }),
-        axis({ size: 74, space: 26, values: (_, values) => values.map(rate) })],
-      series: [{}, line("transfer", "up", rate), line("arrived", "down", rate),
-        line("uncounted", "capacity up", rate, { width: 1, dash: [3, 4] })],
-    }, [link.at, link.up_bps, link.down_bps, cap], () => LINK_HEIGHT);
+    const row = $("links").children[place];
+    say(row.querySelector(".head span"), traffic(link));
+    const over = (values, colour, more) => layer("line", link.at, values, colour, more);
+    const cap = link.cap_up_bps === null ? [] : [layer("across", [], [link.cap_up_bps], "orange", { width: 1, dashed: true })];
+    const shown = chart([over(link.up_bps, "blue"), over(link.down_bps, "green"), ...cap], { label: "time of day", text: "clock" }, { text: "rate" });
+    drawChart(row.lastElementChild, { ...shown, height: LINK_HEIGHT });
   });
 }
 

@@ -2,9 +2,10 @@
 
 export const $ = (id) => document.getElementById(id);
 
+const DRAWN = new Set(["svg", "rect", "path", "text", "title"]);
+
 export function el(tag, properties = {}, ...children) {
-  const made = tag === "svg" || tag === "rect" || tag === "path"
-    ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const made = DRAWN.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);

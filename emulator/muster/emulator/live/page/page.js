@@ -6,7 +6,7 @@ import { $, coded, el, fill, say } from "./dom.js";
 import { bytes, clockTime, number, percent, seconds } from "./format.js";
 import { drawFleet, startFleet } from "./fleet.js";
 import { drawGroups, startGroups } from "./groups.js";
-import { drawLinks, drawQuality, drawWeights, resizeCharts, restyle } from "./charts.js";
+import { drawLinks, drawQuality, drawWeights } from "./charts.js";
 import { drawFaults } from "./faults.js";
 import { drawJournal, startJournal } from "./journal.js";
 
@@ -38,22 +38,28 @@ function start() {
   startFleet(setup, abilities.openDevice);
   startGroups(setup);
   startJournal(() => drawJournal(model));
-  addEventListener("resize", resizeCharts);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { restyle(); drawFleet(model); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawFleet(model));
 }
+
+// The report has some of these cards as sections, which show the whole run, and draws the others.
+const CARDS = {
+  facts: drawHeader,
+  fleet: drawFleet,
+  participation: drawGroups,
+  links: drawLinks,
+  quality: drawQuality,
+  weights: drawWeights,
+  faults: (known) => drawFaults(known, abilities.heal),
+  journal: drawJournal,
+};
 
 function draw() {
   waiting = false;
   if (!started) start();
-  drawHeader();
-  drawFleet(model);
-  drawGroups(model);
-  drawLinks(model);
-  drawQuality(model);
-  drawWeights(model);
-  drawFaults(model, abilities.heal);
-  drawJournal(model);
+  for (const [name, drawCard] of Object.entries(CARDS)) if ($(name)) drawCard(model);
   abilities.drawActions?.();
+  const newest = model.lines.at(-1);
+  say($("updated"), newest ? `Newest event: ${clockTime(newest.at)}.` : "");
 }
 
 function drawHeader() {
@@ -83,8 +89,6 @@ function drawHeader() {
     say(box.children[1].children[0], value);
     say(box.children[1].children[1], more);
   });
-  const newest = model.lines.at(-1);
-  say($("updated"), newest ? `Newest event: ${clockTime(newest.at)}.` : "");
 }
 
 export function take(frame) {

@@ -2,33 +2,43 @@
 
 import { $ } from "./dom.js";
 import { beginPage, model, notice, take } from "./page.js";
-import { printCharts, resizeCharts } from "./charts.js";
+import { drawCharts } from "./chart.js";
 import { showDevice } from "./device.js";
 import { drawFleet } from "./fleet.js";
 
-const { frame, lives } = JSON.parse($("run-data").textContent);
+const { run, figures, shaded } = JSON.parse($("run-data").textContent);
 
 function openDevice(name) {
-  if (Object.hasOwn(lives, name)) showDevice(lives[name]);
+  if (Object.hasOwn(run.lives, name)) showDevice(run.lives[name]);
   else notice(`The run has no device ${name}.`);
 }
 
-// Paper is white, has no pointer that unfolds anything, and is narrower than most windows.
+// Paper is white, and has no pointer that unfolds anything.
 let folded = [];
 addEventListener("beforeprint", () => {
   document.documentElement.classList.add("printing");
   folded = [...document.querySelectorAll("details:not([open])")];
   for (const details of folded) details.open = true;
-  drawFleet(model);
-  printCharts();
+  if (run) drawFleet(model);
 });
 addEventListener("afterprint", () => {
   document.documentElement.classList.remove("printing");
   for (const details of folded) details.open = false;
-  drawFleet(model);
-  resizeCharts();
+  if (run) drawFleet(model);
 });
 
-beginPage({ openDevice: lives && openDevice });
-$("without-lives").hidden = lives !== null;
-take(frame);
+for (const box of document.querySelectorAll("[data-figure]")) drawCharts(box, figures[box.dataset.figure], shaded);
+// A link to a section that is folded opens it.
+addEventListener("hashchange", () => {
+  const details = document.getElementById(location.hash.slice(1))?.querySelector("details");
+  if (details) details.open = true;
+});
+
+if (run) {
+  // With one group there is nothing to compare.
+  const several = run.frame.sections.setup.groups.length > 1;
+  for (const card of ["participation", "waits", "shares"]) $(card).closest("section").hidden = !several;
+  beginPage({ openDevice: run.lives && openDevice });
+  $("without-lives").hidden = run.lives !== null;
+  take(run.frame);
+}

@@ -1,20 +1,13 @@
-"""The figure of whom the model represents: a panel for each covariate, with all stages."""
+"""Charts of whom the model represents: one for each covariate, with all stages."""
 
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean
-from muster.emulator.report import style
 from muster.emulator.report.balance import (
     ENROLLED,
     PARTICIPATING,
@@ -25,54 +18,37 @@ from muster.emulator.report.balance import (
     covariates_of,
     signed_text,
 )
+from muster.emulator.report.chart import Axis, Chart, line
 from muster.emulator.report.intervals import Floats
-from muster.emulator.report.names import drawable, wrapped
-from muster.emulator.report.timeline import key, nothing
 
 COLOURS: Mapping[str, str] = MappingProxyType(
-    {
-        POPULATION: style.PALE,
-        ENROLLED: "#9aa5b1",
-        PARTICIPATING: style.ORANGE,
-        WEIGHTED: style.BLUE,
-    }
+    {POPULATION: "pale", ENROLLED: "grey", PARTICIPATING: "orange", WEIGHTED: "blue"}
 )
 
-MOST_PANELS = 12
+MOST_CHARTS = 12
 
-_COLUMNS, _PANEL_IN, _AROUND_IN = 3, 1.9, 0.5
-_MOST_LEVELS, _LETTERS = 5, 32
+_MOST_LEVELS = 5
 _TAIL = 0.005
 _BINS = 200
 # If weights change nothing, the lines coincide; with different widths, both are still visible.
 _WIDTHS = {ENROLLED: 1.0, PARTICIPATING: 3.2, WEIGHTED: 1.4}
-_FILLS = {POPULATION: style.PALE, ENROLLED: "#eceff2"}
+_OPACITY = {POPULATION: 1.0, ENROLLED: 0.5}
 
 
-def balance(account: Account) -> Figure:
+def balance(account: Account) -> list[Chart]:
     """The distribution of each covariate, from the population to the weighted updates."""
-    panels = _panels(covariates_of(account))
-    if not panels:
-        return nothing("No covariate", "The scenario has none in groups.covariates.")
-    shown = _worst(panels)
-    columns = min(len(shown), 2 if len(shown) == 4 else _COLUMNS)
-    rows = math.ceil(len(shown) / columns)
-    figure = style.new_figure(_AROUND_IN + rows * _PANEL_IN)
-    cells = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axes, panel in zip(cells, shown, strict=False):
-        (_levels if _has_levels(panel) else _course)(axes, panel)
-        style.tidy(axes, _finding(panel))
-    for axes in cells[len(shown) :]:
-        axes.set_axis_off()
-    note = (
-        "Titles: standardised mean difference to the population (for X: to the enrolled), "
-        "participating → weighted"
-    )
-    if len(panels) > len(shown):
-        note += f"\nThe {len(shown)} of {len(panels)} covariates most out of balance are shown"
-    figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color=style.MUTED)
-    key(figure, _handles([one for panel in shown for one in panel]))
-    return figure
+    return [
+        (_levels if _has_levels(panel) else _course)(panel)
+        for panel in _worst(_panels(covariates_of(account)))
+    ]
+
+
+def left_out_of(covariates: Sequence[Covariate]) -> str:
+    """A sentence on the covariates that are not drawn; empty if all are."""
+    panels = _panels(covariates)
+    if len(panels) <= MOST_CHARTS:
+        return ""
+    return f"The {MOST_CHARTS} of {len(panels)} covariates most out of balance are shown."
 
 
 def _panels(covariates: Sequence[Covariate]) -> list[list[Covariate]]:
@@ -86,7 +62,7 @@ def _panels(covariates: Sequence[Covariate]) -> list[list[Covariate]]:
 def _worst(panels: Sequence[Sequence[Covariate]]) -> list[Sequence[Covariate]]:
     """The panels most out of balance, in their original order."""
     order = sorted(range(len(panels)), key=lambda place: -_size(_most(panels[place])))
-    return [panels[place] for place in sorted(order[:MOST_PANELS])]
+    return [panels[place] for place in sorted(order[:MOST_CHARTS])]
 
 
 def _most(panel: Sequence[Covariate]) -> Covariate:
@@ -102,18 +78,17 @@ def _has_levels(panel: Sequence[Covariate]) -> bool:
     return panel[0].is_level or len(np.unique(panel[0].values)) <= _MOST_LEVELS
 
 
-def _levels(axes: Axes, panel: Sequence[Covariate]) -> None:
-    """Draw bars for the levels of a categorical covariate, or for the few values of a number."""
+def _levels(panel: Sequence[Covariate]) -> Chart:
+    """Bars for the levels of a categorical covariate, or for the few values of a number."""
     names, shares = _shares(panel)
     stages = [stage for stage in STAGES if not np.isnan(shares[stage]).all()]
-    width = 0.8 / len(stages)
+    width, layers = 0.8 / len(stages), []
     for place, stage in enumerate(stages):
         left = np.arange(len(names)) - 0.4 + place * width
-        axes.bar(left, shares[stage], width, align="edge", color=COLOURS[stage])
-    axes.set_xticks(range(len(names)), names, parse_math=False)
-    axes.set_xlim(-0.6, len(names) - 0.4)
-    axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
+        layers.append(line("bars", left, shares[stage], COLOURS[stage], stage, ends=left + width))
+    ticks = list(zip(map(float, range(len(names))), names, strict=True))
+    x = Axis("", "number", -0.6, len(names) - 0.4, ticks=ticks)
+    return Chart(_finding(panel), layers, x, Axis("share", "percent", 0.0))
 
 
 def _shares(panel: Sequence[Covariate]) -> tuple[list[str], dict[str, Floats]]:
@@ -132,31 +107,33 @@ def _shares(panel: Sequence[Covariate]) -> tuple[list[str], dict[str, Floats]]:
             weights = first.weights.get(stage, np.zeros(len(first.values)))
             total = weights.sum() or math.nan
             means[stage] = np.array([weights[first.values == v].sum() / total for v in levels])
-    return [wrapped(clean(name), _LETTERS // len(names)) for name in names], means
+    return [clean(name) for name in names], means
 
 
 def _share(level: Covariate) -> float:
     return float(np.nan_to_num(level.target))
 
 
-def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
-    """Draw the distribution of a number as outlines, and that of the reference as a filled area."""
+def _course(panel: Sequence[Covariate]) -> Chart:
+    """The distribution of a number as outlines, and that of the reference as a filled area."""
     (covariate,) = panel
     edges = bin_edges(covariate.values)
-    grid, kernel = (edges[:-1] + edges[1:]) / 2, smoothing_kernel(covariate, edges)
+    grid, kernel, layers = (edges[:-1] + edges[1:]) / 2, smoothing_kernel(covariate, edges), []
     for stage in STAGES:
         weights = covariate.weights.get(stage)
         if weights is None or not weights.any():
             continue
-        course = smoothed_shares(covariate.values, weights, edges, kernel)
+        shares = smoothed_shares(covariate.values, weights, edges, kernel)
         if stage == covariate.reference:
-            axes.fill_between(grid, course, color=_FILLS[stage], linewidth=0)
+            label = stage if stage == POPULATION else ""
+            layers.append(line("filled", edges, shares, "pale", label, opacity=_OPACITY[stage]))
         if stage != POPULATION:
-            axes.plot(grid, course, color=COLOURS[stage], linewidth=_WIDTHS[stage])
+            layers.append(line("line", grid, shares, COLOURS[stage], stage, width=_WIDTHS[stage]))
     if covariate.kind == "Z" and covariate.reference != POPULATION:
-        axes.axvline(covariate.target, color=style.INK, linewidth=1.2, linestyle=style.DASHES)
-    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, None), yticks=[])
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        mean = [covariate.target]
+        layers.append(line("down", mean, [], "ink", "mean of the population", dashed=True))
+    x = Axis("", low=edges[0], high=edges[-1])
+    return Chart(_finding(panel), layers, x, Axis("frequency", low=0.0, ticks=[(0.0, "")]))
 
 
 def bin_edges(values: Floats) -> Floats:
@@ -189,21 +166,8 @@ def smoothed_shares(values: Floats, weights: Floats, edges: Floats, kernel: Floa
 
 def _finding(panel: Sequence[Covariate]) -> str:
     worst = _most(panel)
-    name = drawable(clean(worst.name), 18)
+    name = clean(worst.name)
     if math.isnan(worst.difference(PARTICIPATING)):
         return name
     raw, weighted = (signed_text(worst.difference(stage)) for stage in (PARTICIPATING, WEIGHTED))
     return f"{name}: {raw} → {weighted}"
-
-
-def _handles(shown: Sequence[Covariate]) -> list[Artist]:
-    """The entries of the legend."""
-    handles: list[Artist] = [Patch(facecolor=COLOURS[stage], label=stage) for stage in STAGES]
-    fixed = [covariate for covariate in shown if covariate.kind == "Z"]
-    if not any(covariate.reference == POPULATION or covariate.is_level for covariate in fixed):
-        del handles[0]
-    if any(covariate.reference != POPULATION and not covariate.is_level for covariate in fixed):
-        label = "mean of the population"
-        line = Line2D([], [], color=style.INK, linewidth=1.2, linestyle=style.DASHES, label=label)
-        handles.insert(0, line)
-    return handles
