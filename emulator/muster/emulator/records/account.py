@@ -42,6 +42,15 @@ _TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_
 _DTYPES = {"REAL": "float64", "INTEGER": "Int64", "TEXT": "string"}
 
 
+def _sorted(table: str, order: str) -> "cached_property[pd.DataFrame]":
+    """A table of the ledger, sorted by columns, as a property of an account."""
+
+    def read(account: "Account") -> pd.DataFrame:
+        return account._table(table, order)
+
+    return cached_property(read)
+
+
 class Account:
     """The tables of a run as pandas DataFrames, columns as in the ledger (docs/results.md).
 
@@ -53,6 +62,17 @@ class Account:
     Raises:
         LedgerError: there is no ledger, it is damaged, or its schema is not `SCHEMA_VERSION`.
     """
+
+    rounds = _sorted("rounds", "round")
+    answers = _sorted("answers", "round, client")
+    contributions = _sorted("contributions", "round, client, attempt, at")
+    clients = _sorted("clients", "position")
+    evaluations = _sorted("evaluations", "version")
+    group_evaluations = _sorted("group_evaluations", 'version, "group"')
+    device_evaluations = _sorted("device_evaluations", "version, client")
+    valuations = _sorted("valuations", "round, client")
+    faults = _sorted("faults", "at, target")
+    transfers = _sorted("transfers", "round, began_at, client, direction")
 
     def __init__(self, folder: Path, answers_at_once: int = 20_000) -> None:
         self.folder = folder
@@ -77,14 +97,6 @@ class Account:
         """The table of this name, one of `TABLES`."""
         found: pd.DataFrame = getattr(self, name)
         return found
-
-    @cached_property
-    def rounds(self) -> pd.DataFrame:
-        return self._table("rounds", "round")
-
-    @cached_property
-    def answers(self) -> pd.DataFrame:
-        return self._table("answers", "round, client")
 
     @cached_property
     def calls(self) -> pd.DataFrame:
@@ -123,38 +135,6 @@ class Account:
     def has_lives(self) -> bool:
         """Whether any device reported a simulated state."""
         return bool(self._query("SELECT 1 FROM answers WHERE state IS NOT NULL LIMIT 1"))
-
-    @cached_property
-    def contributions(self) -> pd.DataFrame:
-        return self._table("contributions", "round, client, attempt, at")
-
-    @cached_property
-    def clients(self) -> pd.DataFrame:
-        return self._table("clients", "position")
-
-    @cached_property
-    def evaluations(self) -> pd.DataFrame:
-        return self._table("evaluations", "version")
-
-    @cached_property
-    def group_evaluations(self) -> pd.DataFrame:
-        return self._table("group_evaluations", 'version, "group"')
-
-    @cached_property
-    def device_evaluations(self) -> pd.DataFrame:
-        return self._table("device_evaluations", "version, client")
-
-    @cached_property
-    def valuations(self) -> pd.DataFrame:
-        return self._table("valuations", "round, client")
-
-    @cached_property
-    def faults(self) -> pd.DataFrame:
-        return self._table("faults", "at, target")
-
-    @cached_property
-    def transfers(self) -> pd.DataFrame:
-        return self._table("transfers", "round, began_at, client, direction")
 
     @cached_property
     def traffic(self) -> pd.DataFrame:
