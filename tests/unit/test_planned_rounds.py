@@ -150,7 +150,7 @@ def test_the_figure_shows_staleness_over_the_rounds() -> None:
     assert isinstance(level, StepPatch)
     levels, edges, _ = level.get_data()
     np.testing.assert_array_equal(levels, [np.nan, np.nan, 2, np.nan, np.nan, np.nan, 3])
-    assert (60 * edges).tolist() == [0, 1, 2, 2.5, 3, 4, 5, 5]
+    np.testing.assert_allclose(60 * edges, [0, 1, 2, 2.5, 3, 4, 5, 5], rtol=1e-6)
 
 
 def test_a_figure_of_work_that_takes_no_time_has_an_axis() -> None:

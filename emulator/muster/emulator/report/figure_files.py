@@ -24,7 +24,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentForma
 from muster.common.files import write_atomic
 from muster.emulator.report import style
 from muster.emulator.report.chart import Axis, Cells, Chart, Layer
-from muster.emulator.report.names import LONGEST, drawable
+from muster.emulator.report.names import LONGEST, drawable, noting_names
 
 Spans: TypeAlias = Sequence[tuple[int, int]]
 Looks: TypeAlias = dict[str, Any]
@@ -33,21 +33,23 @@ _PANEL_IN, _ROW_IN, _AROUND_IN, _TALLEST_IN = 2.0, 0.16, 1.0, 4.5
 _BESIDE_IN, _ROOM = 0.9, 1.05
 
 
-def draw(charts: Sequence[Chart], shaded: Spans = ()) -> Figure:
-    """Draw charts below each other, and small ones two to a row.
+def draw(charts: Sequence[Chart], shaded: Spans = (), columns: int = 2) -> Figure:
+    """Draw charts below each other, and small ones beside each other.
 
     Args:
         shaded: intervals of rounds that are shaded in charts over rounds.
+        columns: the most charts beside each other.
     """
-    columns = 1 if len(charts) == 1 or any(chart.rows for chart in charts) else 2
-    rows = math.ceil(len(charts) / columns)
+    columns = 1 if len(charts) == 1 or any(chart.rows for chart in charts) else columns
     heights = [
-        max(map(_height_in, charts[row * columns : (row + 1) * columns])) for row in range(rows)
+        max(map(_height_in, charts[first : first + columns]))
+        for first in range(0, len(charts), columns)
     ]
-    figure = style.new_figure(sum(heights) + _AROUND_IN * rows)
-    cells = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
-    for axes, chart in zip(cells, charts, strict=False):
-        _draw_chart(axes, chart, shaded if chart.over_rounds else ())
+    figure = style.new_figure(sum(heights) + _AROUND_IN * len(heights))
+    cells = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights).ravel()
+    with noting_names():  # two groups must not have the same label
+        for axes, chart in zip(cells, charts, strict=False):
+            _draw_chart(axes, chart, shaded if chart.over_rounds else ())
     for axes in cells[len(charts) :]:
         axes.set_axis_off()
     return figure
