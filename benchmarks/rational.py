@@ -32,7 +32,8 @@ def solver_seconds(devices: int, rounds: int) -> list[float]:
     """Return the CPU seconds of solving in each round, for utilities like those of devices."""
     import numpy as np
 
-    from muster.server.knowledge.utilities import Strategies, Utilities, solve
+    from muster.server.knowledge.strategies import Strategies, StrategyProblem, solve
+    from muster.server.knowledge.utilities import Utilities
 
     draws, seconds = np.random.default_rng(devices), []
     c, b = draws.uniform(0.4, 0.9, devices), draws.uniform(-0.2, 0.6, devices)
@@ -42,7 +43,8 @@ def solver_seconds(devices: int, rounds: int) -> list[float]:
         threshold = at_equal + draws.uniform(-0.05, 0.05, devices)
         mixture = draws.dirichlet(np.full(STRATEGIES, CONCENTRATION)).clip(1e-9)
         began = time.process_time()
-        found = solve(Utilities(a, b, c, threshold), mixture / mixture.sum(), 0.0)
+        some = StrategyProblem(Utilities(a, b, c, threshold), mixture / mixture.sum())
+        found = solve(some)
         seconds.append(time.process_time() - began)
         assert isinstance(found, Strategies), found
     return seconds

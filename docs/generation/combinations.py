@@ -6,10 +6,11 @@ from typing import NamedTuple
 import click
 
 from generation.markdown import table
+from muster.common.requirements import Requirement as R
+from muster.common.withholders import Withholder as W
+from muster.emulator.faults.registry import BUILT_IN as FAULTS
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
 from muster.server.aggregators.combinations import excludes
-from muster.server.aggregators.requirements import Requirement as R
-from muster.server.aggregators.requirements import Withholder as W
 from muster.server.rounds.modes import BUILT_IN as MODES
 from muster.server.rounds.modes import Mode
 
@@ -34,6 +35,18 @@ class _Feature(NamedTuple):
     withholds: tuple[W, ...]
 
 
+def _faults() -> dict[str, _Feature]:
+    """What the built-in faults require; faults that agree share a row."""
+    found: dict[tuple[R, ...], list[str]] = {}
+    for kind, fault in FAULTS.items():
+        found.setdefault(tuple(sorted(fault.requires)), []).append(f"`{kind}`")
+    return {
+        f"the fault{'s' if len(kinds) > 1 else ''} {', '.join(kinds)}": _Feature(requires, ())
+        for requires, kinds in found.items()
+        if requires
+    }
+
+
 _FEATURES: Mapping[str, _Feature] = {
     "`groups.mask`": _Feature((R.MASK,), (W.MASK,)),
     "`groups.partial_sums`": _Feature((R.PARTIAL_SUMS,), (W.PARTIAL_SUMS, W.LATE_SUMS)),
@@ -44,10 +57,21 @@ _FEATURES: Mapping[str, _Feature] = {
     "rational devices": _Feature((R.OWN_MODEL, R.JUDGED_MODELS), (W.RATIONAL,)),
     "settings of `participation.utility`": _Feature((R.FITTED_UTILITY, R.REPORTED_UTILITY), ()),
     "`shared_link.slots` in lockstep": _Feature((R.SLOTS,), (W.SLOTS,)),
+    "`shared_link.slots`": _Feature((R.GRANTS,), ()),
+    "`groups.link`": _Feature((R.OWN_LINK, R.WALL_TIME), ()),
     "`server.goal`": _Feature((R.GOAL,), ()),
+    "buffered": _Feature((R.DRAWN_CALLS,), ()),
+    "clocks that run": _Feature((R.DEADLINE,), (W.RUNNING_CLOCK,)),
+    '`clock.kind = "modelled"`': _Feature((R.MODELLED_WORK,), ()),
+    "`verify`": _Feature((R.MEASURED_LINKS,), ()),
+    '`normalise = "horvitz-thompson"`': _Feature((R.EVERY_CALL,), ()),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
     "`training.control_variates`": _Feature((R.CONTROL,), ()),
+    "`training.gradient`": _Feature((R.GRADIENT,), (W.GRADIENT,)),
+    "`training.together`": _Feature((R.TOGETHER,), (W.TOGETHER,)),
+    "`training.update_noise`": _Feature((R.NOISE,), (W.NOISY_UPDATES,)),
     "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),
+    **_faults(),
 }
 
 
@@ -126,11 +150,11 @@ def _excluded_by(name: str) -> Iterator[str]:
 
 
 def _shown(withholder: W) -> str:
-    """The name of a withholder, with a key as code; for what modes take away, their names."""
+    """The name of a withholder, with keys as code; for what modes take away, their names."""
     if modes := [kind for kind, mode in MODES.items() if withholder in _taken_by(mode(kind=kind))]:
         return ", ".join(modes)
     name = str(withholder)
     if " = " in name:
         return f"`{name}`"
-    key, *rest = name.split(" ", 1)
-    return " ".join([f"`{key}`", *rest]) if "." in key or "_" in key else name
+    words = (f"`{word}`" if "." in word or "_" in word else word for word in name.split(" "))
+    return " ".join(words)

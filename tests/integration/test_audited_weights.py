@@ -194,6 +194,7 @@ RATIONAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"kind": "feduca", "strategies": 3, "order": "solve-first", "retention": "model"},
         {"threshold": "global", "margin": 0.05},
     ),
+    "feduca-unregularized": ({"kind": "feduca", "regularization": 0.0}, {}),
     "feduca-one": ({"kind": "feduca", "strategies": 1, "slack": 0.01}, {}),
     "feduca-nobody": (
         {"kind": "feduca", "order": "solve-first"},
@@ -274,4 +275,4 @@ def test_a_matrix_that_is_feasible_but_not_optimal_is_found(tmp_path: Path) -> N
         changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0001"', sign * 0.1)
         changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0002"', -sign * 0.1)
     found = [d.what for check in audit(tmp_path / "run").checks for d in check.differences]
-    assert "objective of problem 7 above its optimum" in found
+    assert "α, from the optimum of problem 7" in found

@@ -1,14 +1,12 @@
 """Defects that the study `feduca` finds."""
 
-import numpy as np
 import pytest
 from tests.mutations.conftest import Judge
 
 from muster.client.device.rational import ModelJudge
 from muster.common.exchange import Call, Valuation
-from muster.common.seeds import FloatArray
 from muster.server.aggregators import feduca
-from muster.server.knowledge.utilities import Strategies, Utilities
+from muster.server.knowledge.strategies import Strategies, StrategyProblem
 from muster.studies import Claim, StudyRun
 from muster.studies.feduca.claims import AS_PRINTED, DELTA, INFLATION
 from muster.studies.feduca.fleet import FEDAVG, FEDUCA, PRINTED
@@ -52,9 +50,8 @@ def test_devices_that_apply_eq_1_in_place_of_the_printed_rule_fail(
 
 
 def test_strategies_that_are_all_alike_fail(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    def alike(utilities: Utilities, mixture: FloatArray, slack: float) -> Strategies:
-        clients = len(utilities.a)
-        return Strategies(np.full((len(mixture), clients), 1 / clients), "none")
+    def alike(problem: StrategyProblem) -> Strategies:
+        return Strategies(problem.equal(), "none")
 
     monkeypatch.setattr(feduca, "solve", alike)
     found = held(judged("feduca", needed))

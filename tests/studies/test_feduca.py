@@ -30,6 +30,7 @@ from muster.studies.feduca.fleet import (
     INSTITUTES,
     PRINTED,
     SOLVE_FIRST,
+    SOLVING,
     WARM_ROUNDS,
     WARM_START,
 )
@@ -84,7 +85,7 @@ def result_of(
             gains = math.nan if number == 1 else float(place < 4)
             valuations.append((number, client, gains, doing.fit))
             estimates.append((number, "alpha", client, 0.1))
-        if run.labels["method"] in (FEDUCA, SOLVE_FIRST):
+        if run.labels["method"] in SOLVING:
             estimates += _solved(number, doing, run)
     evaluations = pd.DataFrame(
         {"round": [0, *numbers], "accuracy": [0.1, *[doing.accuracy + shift] * rounds]}

@@ -1,11 +1,13 @@
 """The table of the combinations that are refused."""
 
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pytest
 
+from muster.client.faults import LifeFault
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.scenario import Scenario
@@ -98,13 +100,21 @@ def test_a_mode_that_still_sets_carries_is_told_its_base() -> None:
             carries = True
 
 
-def refusal(server: dict[str, Any], **group: Any) -> str:
+GRADIENT = {"gradient": True}
+MOMENTUM = {"kind": "sgd", "momentum": 0.9}
+UNIFORM = {"kind": "uniform", "k": 3}
+
+
+def refusal(
+    server: dict[str, Any], values: Mapping[str, Any] = MappingProxyType({}), **group: Any
+) -> str:
     """What is said of a scenario with this server and group; empty if it is accepted."""
     table = {
         "name": "test",
         "task": {"name": "linear", "dimension": 3},
         "server": {"rounds": 5, **server},
         "groups": [{"name": "dev", "count": 4, "devices_per_process": 2, **group}],
+        **values,
     }
     try:
         validate(Scenario, table, "test")
@@ -121,6 +131,50 @@ def test_a_rule_and_a_mode_of_ones_own_are_refused_as_built_in_ones() -> None:
     assert refusal(mode) == ""
     assert "a process holds the updates of one round" in refusal(mode, partial_sums=True)
     assert "by the control variate c" in refusal({**mode, "aggregator": "scaffold"})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"server": {"mode": {"kind": "buffered", "k": 1}, "selection": UNIFORM}}, "Leave the"),
+        ({"clock": {"kind": "wall"}}, "server.deadline_s: required with clock.kind = 'wall'"),
+        ({"clock": {"kind": "modelled"}}, "groups[0].device.examples_per_s: with clock.kind"),
+        ({"group": {"link": {"rtt": "4 ms"}}}, "groups[0].devices_per_process: 2 devices of"),
+        ({"verify": True}, "verify: no group has a link to measure"),
+        (
+            {"clock": {"kind": "wall"}, "group": {"shared_link": {"slots": 1}}},
+            "groups[0].shared_link.slots: slots need clock.kind = 'rounds' or 'modelled'; found",
+        ),
+        ({"server": {"aggregator": "weighted"}}, "set training.projection_radius"),
+        ({"training": {**GRADIENT, "optimizer": "adam"}}, "the optimizer has nothing to act on"),
+        ({"training": {**GRADIENT, "optimizer": MOMENTUM}}, "expected optimizer = 'sgd' without"),
+        ({"training": {**GRADIENT, "clip_norm": 1.0}}, "clips the gradient that a device returns"),
+        ({"training": {**GRADIENT, "proximal_mu": 1.0}}, "so proximal_mu has nothing to act on"),
+        ({"training": {**GRADIENT, "projection_radius": 1.0}}, "so projection_radius has nothing"),
+    ],
+)
+def test_features_that_no_rule_has_exclude_each_other_too(
+    values: dict[str, Any], said: str
+) -> None:
+    server, group = values.pop("server", {}), values.pop("group", {})
+    assert said in refusal(server, values, **group)
+
+
+class Storm(LifeFault):
+    """A fault of a user, which says only what it requires."""
+
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.BATTERY})
+
+
+@pytest.mark.parametrize(("group", "refused"), [("dev", True), ("phones", False)])
+def test_a_fault_is_judged_by_the_groups_that_it_strikes(group: str, refused: bool) -> None:
+    table = {"name": "dev", "count": 2}
+    phones = {"name": "phones", "count": 2, "device": {"profile": "phone"}}
+    fault = {"do": f"{__name__}:Storm", "target": {"group": group}, "when": {"round": 2}}
+    said = refusal({}, {"groups": [table, phones], "faults": [{**fault, "for_rounds": 1}]})
+    sentence = "faults[0].do: tests.unit.test_combinations:Storm needs a battery, but the devices"
+    assert (sentence in said) == refused
+    assert refused or not said
 
 
 def test_no_built_in_rule_requires_what_is_not_its_own_to_require() -> None:

@@ -235,18 +235,8 @@ def test_a_gradient_whose_square_is_too_large_for_float32_is_clipped_too() -> No
 # --- settings ------------------------------------------------------------------------------------
 
 
-def test_a_gradient_takes_no_step_that_an_optimizer_could_take() -> None:
-    for optimizer in (
-        "adam",
-        {"kind": "sgd", "momentum": 0.9},
-        {"kind": "sgd", "weight_decay": 1.0},
-    ):
-        [mistake] = mistakes(gradient=True, optimizer=optimizer)
-        assert "takes no local step, so the optimizer has nothing to act on" in mistake
-        assert 'expected optimizer = "sgd" without settings' in mistake
-    [mistake] = mistakes(gradient=True, clip_norm=1.0)
-    assert "clip_update clips the gradient that a device returns" in mistake
-    assert parse(gradient=True, optimizer={"kind": "sgd", "momentum": 0.0}).gradient
+def test_plain_sgd_may_be_written_with_its_settings() -> None:
+    assert parse(optimizer={"kind": "sgd", "momentum": 0.0}).optimizer == parse().optimizer
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def scenario(privacy: dict[str, Any] | None = None, **sections: Any) -> Scenario
         ({"where": "device"}, {"server": {"aggregator": "q-fedavg"}}, "needs losses of devices"),
         ({"where": "device"}, {"server": {"aggregator": "fednova"}}, "needs local steps of"),
         ({"where": "device"}, {"training": {"clip_update": 2.0}}, "sets clip_update"),
-        ({}, {"training": {"update_noise": 2.0}}, "update_noise = 2 needs clip_update"),
+        ({}, {"training": {"update_noise": 2.0}}, "update_noise: 2 needs clip_update"),
     ],
 )
 def test_what_privacy_cannot_work_with_is_refused(

@@ -21,7 +21,7 @@ from muster.server.aggregators import (
     State,
     Withholder,
 )
-from muster.server.aggregators.combinations import Required, Withheld, excluded
+from muster.server.aggregators.combinations import Required, Withheld, excluded, excludes
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
@@ -361,9 +361,6 @@ def _plain(value: object) -> bool:
 @pytest.mark.parametrize(
     ("kind", "settings", "conditions", "complaint"),
     [
-        ("fedipw", {}, {"selection": "weighted"}, "expected 'all' or 'uniform'"),
-        ("fedipw", {"normalise": "horvitz-thompson"}, {"selection": "uniform"}, "needs every"),
-        ("fedipw", {}, {"selection": "uniform", "lockstep": False}, "absent devices are never"),
         ("fedipw", {"enrollment": {"z": ["hight"]}}, {}, "no covariate 'hight'; there are: age"),
         ("participation-ipw", {"participation": {"x": ["lod"]}}, {}, "no covariate 'lod'"),
         ("fedipw", {"enrollment": {"z": ["age", "age"]}}, {}, "'age' is listed 2 times"),
@@ -371,7 +368,6 @@ def _plain(value: object) -> bool:
         ("calibrated", {"on": ["age ~ 0"]}, {}, "is no feature of covariates"),
         ("calibrated", {"on": ["age", "wealth", "age"]}, {}, "on: 'age' is listed twice"),
         ("calibrated", {"on": ["age>0", "age > 0.0"]}, {}, "on: 'age > 0' is listed twice"),
-        ("weighted", {}, {"projected": False}, "set training.projection_radius"),
     ],
 )
 def test_what_a_rule_cannot_work_with_is_refused(
@@ -390,6 +386,9 @@ def test_what_a_rule_cannot_work_with_is_refused(
         ("calibrated", Withholder.NO_COVARIATES, "no group has any"),
         ("weighted", Withholder.GRADIENT, "averages parameters"),
         ("agnostic", Withholder.GRADIENT, "averages parameters"),
+        ("weighted", Withholder.NO_PROJECTION, "set training.projection_radius"),
+        ("fedipw", Withholder.PREFERENCE, "expected 'all' or 'uniform'"),
+        ("fedipw", Withholder.PRESENT_SELECTION, "rows would outnumber those of the others"),
     ],
 )
 def test_what_is_withheld_from_a_rule_is_refused(
@@ -398,6 +397,12 @@ def test_what_is_withheld_from_a_rule_is_refused(
     required = [Required(requirement, kind) for requirement in rule_of(kind).requires()]
     (said,) = excluded(required, [Withheld(withholder)])
     assert complaint in said
+
+
+def test_only_horvitz_thompson_needs_every_device_called() -> None:
+    rule = rule_of("fedipw", normalise="horvitz-thompson")
+    assert excludes(rule.requires(), Withholder.SELECTION)
+    assert not excludes(rule_of("fedipw").requires(), Withholder.SELECTION)
 
 
 def test_p_that_are_probabilities_of_inclusion_are_refused() -> None:

@@ -150,7 +150,7 @@ def test_models_and_tasks_that_cannot_are_refused() -> None:
         ({"training": {"together": 2, "trainer": "tests.unit.test_together:own"}}, "one of them"),
         (
             {"training": {"together": 2, "optimizer": "tests.unit.test_masked_training:Restless"}},
-            "expected one of sgd, adam",
+            "expected an optimizer of muster's own",
         ),
         (
             {"training": {"together": 2}, "server": {"aggregator": "scaffold"}},

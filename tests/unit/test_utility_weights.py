@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from muster.common.seeds import FloatArray
 from muster.server.aggregators.feduca import mixture_bound
-from muster.server.knowledge import utilities as problem
+from muster.server.knowledge import strategies as problem_seven
+from muster.server.knowledge.strategies import Strategies, StrategyProblem, solve
 from muster.server.knowledge.utilities import (
-    Strategies,
     Utilities,
     for_one,
     keeping_most,
     most_satisfied,
     satisfiable,
-    solve,
     stays,
 )
 
@@ -134,7 +133,7 @@ def test_solutions_satisfy_no_more_clients_than_the_largest_participation(
     utilities: Utilities, strategies: int, seed: int
 ) -> None:
     mixture = mixed(min(strategies, len(utilities.a)), seed)
-    found = solve(utilities, mixture, 0.0)
+    found = solve(StrategyProblem(utilities, mixture))
     assert isinstance(found, Strategies), found
     kept = stays(utilities, mixture @ found.matrix).sum()
     assert kept <= stays(utilities, keeping_most(utilities)).sum()
@@ -148,7 +147,7 @@ def test_the_discrepancy_stays_below_its_bound(
     clients = len(utilities.a)
     count = min(strategies, clients)
     mixture = mixed(count, seed, concentration)
-    found = solve(utilities, mixture, 0.0)
+    found = solve(StrategyProblem(utilities, mixture))
     assert isinstance(found, Strategies), found
     alpha = mixture @ found.matrix
     bound = mixture_bound(mixture, clients)
@@ -162,16 +161,18 @@ def test_the_discrepancy_stays_below_its_bound(
 def test_a_solver_that_fails_is_named_and_the_next_one_tries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    utilities = Utilities(np.ones(4), np.ones(4), np.zeros(4), np.full(4, 0.1))
-    mixture = mixed(2, seed=0)
-    right = solve(utilities, mixture, 0.0)
-    monkeypatch.setattr(problem, "SOLVERS", ("NOT_INSTALLED", "SCS"))
-    found = solve(utilities, mixture, 0.0)
+    # u = -r² + r: with equal weights 0.1875, which is less than 0.19.
+    utilities = Utilities(np.ones(4), np.ones(4), np.zeros(4), np.full(4, 0.19))
+    some = StrategyProblem(utilities, mixed(2, seed=0))
+    right = solve(some)
+    lost: tuple[str, dict[str, float]] = ("NOT_INSTALLED", {})
+    monkeypatch.setattr(problem_seven, "ATTEMPTS", (lost, problem_seven.ATTEMPTS[-1]))
+    found = solve(some)
     assert isinstance(found, Strategies)
     assert isinstance(right, Strategies)
     assert found.solver == "SCS"
     [why] = found.fallen_back
     assert why.startswith("NOT_INSTALLED: SolverError: The solver NOT_INSTALLED is not installed")
-    np.testing.assert_allclose(found.matrix, right.matrix, atol=1e-2)
-    monkeypatch.setattr(problem, "SOLVERS", ("NOT_INSTALLED",))
-    assert solve(utilities, mixture, 0.0) == (why,)
+    np.testing.assert_allclose(found.matrix, right.matrix, atol=1e-6)
+    monkeypatch.setattr(problem_seven, "ATTEMPTS", (lost,))
+    assert solve(some) == (why,)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from muster.common.plugins import Plugin
+from muster.common.requirements import Requirement
 
 Role = Literal["device", "server", "gateway"]
 """What a fault strikes."""
@@ -82,11 +83,13 @@ class FaultKind(Plugin):
         roles: what it can strike.
         lasts: whether it has a duration. A fault without one happens at one moment.
         needs_end: whether a run in lockstep cannot go on while it lasts.
+        requires: what it requires of the groups that it may strike, and of the task.
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({"device"})
     lasts: ClassVar[bool] = True
     needs_end: ClassVar[bool] = False
+    requires: ClassVar[frozenset[Requirement]] = frozenset()
 
     def each_percent(self) -> float | None:
         """The share of the targets, in percent, that is drawn anew for every occurrence; None: all
@@ -94,7 +97,8 @@ class FaultKind(Plugin):
         return None
 
     def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        """Yield reasons why the fault cannot take effect under these conditions."""
+        """Yield reasons of its own why the fault cannot take effect under these conditions. What
+        `requires` names is refused without it."""
         yield from ()
 
 

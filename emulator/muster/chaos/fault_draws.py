@@ -10,12 +10,11 @@ from typing import Any
 
 from muster.chaos.fleets import Values
 from muster.client.faults import LifeFault
-from muster.common.faults import FaultConditions, FaultKind, TracedFault
+from muster.common.faults import FaultKind, TracedFault
 from muster.emulator.faults.registry import BUILT_IN
 from muster.emulator.fleet.scenario_faults import run_time
-from muster.emulator.scenario.fault_refusals import target_group
+from muster.emulator.scenario.fault_refusals import unfit
 from muster.emulator.scenario.scenario import Scenario
-from muster.tasks.synthetic import Synthetic
 
 Draw = Callable[[Random], Values]
 """Draws the settings of a kind."""
@@ -91,10 +90,8 @@ def draw_fault(random: Random, scenario: Scenario) -> Values | None:
 
 def _able_groups(fault: FaultKind, scenario: Scenario) -> Iterator[str]:
     """The groups on which a fault can act."""
-    labels = not isinstance(scenario.task, Synthetic)
-    for group in scenario.groups:
-        conditions = FaultConditions(scenario.clock.lockstep, [target_group(group)], labels)
-        if not list(fault.refusals(conditions)):
+    for number, group in enumerate(scenario.groups):
+        if not any(unfit(scenario, fault, [number], "faults")):
             yield group.name
 
 

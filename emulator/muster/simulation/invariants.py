@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from muster.server.rounds.staleness import staleness
 from muster.simulation.disk import reading
 from muster.simulation.faults import Break, Fault, Pause, PowerCut, Rogue
 from muster.simulation.programs import Programs
@@ -90,12 +91,13 @@ def _contributions(ledger: sqlite3.Connection) -> Iterator[str]:
     for round, folded, found in ledger.execute(query):
         if folded != found:
             yield f"round {round} folded {folded} updates and has {found} contributions"
-    stale = ledger.execute(
-        "SELECT c.round, c.client, c.staleness FROM contributions c JOIN rounds r USING (round) "
-        "WHERE c.outcome = 'folded' AND c.staleness != r.base_version - c.base_version"
+    query = (
+        "SELECT c.round, c.client, c.staleness, r.base_version, c.base_version "
+        "FROM contributions c JOIN rounds r USING (round) WHERE c.outcome = 'folded'"
     )
-    for round, client, staleness in stale:
-        yield f"the staleness of {client} in round {round} is not {staleness}"
+    for round, client, recorded, newest, trained_from in ledger.execute(query):
+        if recorded != staleness(newest, trained_from):
+            yield f"the staleness of {client} in round {round} is not {recorded}"
     unsaid = ledger.execute(
         "SELECT c.round, c.client FROM contributions c LEFT JOIN answers a "
         "ON a.round = c.call_round AND a.client = c.client "

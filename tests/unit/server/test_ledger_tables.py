@@ -72,7 +72,7 @@ def test_a_row_is_inserted_as_it_is() -> None:
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(PARTS.ddl)
         row = PartRow(1, "g", float("nan"), 2, 0.5, 3, False, b"ab")
-        db.execute(PARTS.insert(), row)
+        db.executemany(*PARTS.insert([row]))
         assert db.execute(f"SELECT {PARTS.names} FROM parts").fetchall() == [
             (1, "g", None, 2, 0.5, 3, 0, b"ab")
         ]

@@ -18,11 +18,11 @@ from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import ModeConditions, RoundEnd
-from muster.server.rounds.modes.staleness_weights import STALENESS_WEIGHTS, StalenessWeight
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
-from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection
+from muster.server.rounds.selection import Candidate, SelectAll
+from muster.server.rounds.staleness import STALENESS_WEIGHTS, StalenessWeight
 
 ALL = SelectAll(kind="all")
 CANDIDATES = [Candidate(f"c{n}", 10) for n in range(6)]
@@ -93,9 +93,6 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         mode("buffered", k=2_000, concurrency=2_000, calls_at="finish"), devices=2_000
     )
     assert "only 3 devices" in refusals(mode("buffered", k=4, concurrency=4), devices=3)
-    assert "Leave the selection out" in refusals(
-        mode("buffered", k=1), UniformSelection(kind="uniform", k=3)
-    )
     assert "expected a minimum of at most k" in refusals(mode("buffered", k=2), minimum=3)
 
 

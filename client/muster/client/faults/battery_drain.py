@@ -1,12 +1,12 @@
 """The fault `battery-drain`."""
 
-from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from muster.client.faults.contract import LifeEffect, LifeFault, without_battery
-from muster.common.faults import FaultConditions, LedgerTrace
+from muster.client.faults.contract import LifeEffect, LifeFault
+from muster.common.faults import LedgerTrace
+from muster.common.requirements import Requirement
 
 
 class BatteryDrain(LifeFault):
@@ -14,11 +14,10 @@ class BatteryDrain(LifeFault):
     falls below `participation.battery_min` decline, and an empty device is off until it is charged
     again. Needs a device with a battery (a phone or a tablet)."""
 
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.BATTERY})
+
     share_per_h: Annotated[float, Field(gt=0, le=1e6)] = 0.5
     """Share of the full battery that is lost in an hour."""
-
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        return without_battery(self.kind, conditions)
 
     def effect(self) -> LifeEffect:
         return LifeEffect(drain_per_h=self.share_per_h)

@@ -5,15 +5,16 @@ Whether a fault acts is therefore a function of the round or of the step alone, 
 was killed and works for a round again does the same again.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from muster.client.training.trainer import Trained
 from muster.common.exchange import Body
-from muster.common.faults import FaultConditions, LedgerTrace, TracedFault
+from muster.common.faults import LedgerTrace, TracedFault
+from muster.common.requirements import Requirement
 from muster.tasks.task import Examples
 
 
@@ -109,28 +110,12 @@ def not_one(factor: float) -> float:
 class DamagedUpdate(UpdateFault):
     """A fault of the way of an update: its header is right, and its body does not match it."""
 
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.SENT_UPDATE})
+
     times: Annotated[int, Field(ge=1, le=4)] = 1
     """How often an update is damaged before it arrives whole. A device that has failed five times
     begins a new session."""
 
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        for group in conditions.groups:
-            if group.partial_sums:
-                yield (
-                    f"{self.kind} damages updates on their way, but those of group {group.name!r} "
-                    f"stay in their process; expected partial_sums = false"
-                )
-
     def observed(self, trace: LedgerTrace) -> bool:
         """The server refused a body because of its checksum."""
         return ("refused", "checksum") in trace.updates
-
-
-def without_battery(kind: str, conditions: FaultConditions) -> Iterator[str]:
-    """Refusals of a fault that needs a battery."""
-    for group in conditions.groups:
-        if not group.battery:
-            yield (
-                f"{kind} needs a battery, but the devices of group {group.name!r} have none; "
-                f"choose another target, or device.profile = 'phone' or 'tablet'"
-            )

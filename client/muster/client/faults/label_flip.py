@@ -1,14 +1,13 @@
 """The fault `label-flip`."""
 
-from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from muster.client.faults.contract import UpdateFault
 from muster.common.errors import ConfigError
-from muster.common.faults import FaultConditions
+from muster.common.requirements import Requirement
 from muster.tasks.task import Examples
 
 Label = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -19,6 +18,8 @@ class LabelFlip(UpdateFault):
     k − 1 − y (Fang et al., Local model poisoning attacks to Byzantine-robust federated learning,
     USENIX Security 2020). With `source` and `into` it replaces one label by another (Tolpegin et
     al., Data poisoning attacks against federated learning systems, ESORICS 2020)."""
+
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.LABELS})
 
     source: Label | None = None
     """The label that is replaced; absent: all of them."""
@@ -34,10 +35,6 @@ class LabelFlip(UpdateFault):
                 f"{self.into}"
             )
         return self
-
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        if conditions.labels is False:
-            yield "label-flip replaces labels of a classification, but the task predicts numbers"
 
     def poison(self, examples: Examples, classes: int) -> Examples:
         if not np.issubdtype(examples.y.dtype, np.integer):

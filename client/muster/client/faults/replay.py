@@ -1,9 +1,11 @@
 """The fault `replay`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 from muster.client.faults.contract import UpdateFault
-from muster.common.faults import FaultConditions, LedgerTrace
+from muster.common.faults import LedgerTrace
+from muster.common.requirements import Requirement
 
 _REPEATED = frozenset({("duplicate", ""), ("late", "round closed")})
 """Outcome and reason of an update that came once more."""
@@ -14,13 +16,7 @@ class ReplayedUpdate(UpdateFault):
     under its old key. The server recognises the key and does not count the update again, so the
     model does not change. In the first round of a device there is nothing to replay."""
 
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        for group in conditions.groups:
-            if group.packed:
-                yield (
-                    f"replay sends an update that the device has kept, but devices that share a "
-                    f"process keep none; expected devices_per_process = 1 in group {group.name!r}"
-                )
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.KEPT_UPDATE})
 
     def repeats_last(self) -> bool:
         return True

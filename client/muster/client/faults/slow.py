@@ -1,12 +1,13 @@
 """The fault `slow`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from muster.client.faults.contract import LifeEffect, LifeFault
-from muster.common.faults import FaultConditions, LedgerTrace
+from muster.common.faults import LedgerTrace
+from muster.common.requirements import Requirement
 
 
 class Slow(LifeFault):
@@ -14,18 +15,12 @@ class Slow(LifeFault):
     miss the deadline, and more work is interrupted. Needs `device.examples_per_s`, without which
     training counts as 0 seconds."""
 
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.SPEED})
+
     compares: ClassVar[bool] = True
 
     factor: Annotated[float, Field(gt=1, le=1e6)] = 4.0
     """Factor of the modelled seconds of training."""
-
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        for group in conditions.groups:
-            if not group.speed:
-                yield (
-                    f"slow multiplies modelled seconds of training, but group {group.name!r} has "
-                    f"no device.examples_per_s, so its training counts as 0 seconds"
-                )
 
     def effect(self) -> LifeEffect:
         return LifeEffect(slowdown=self.factor)

@@ -1,17 +1,17 @@
 """The fault `unplug`."""
 
-from collections.abc import Iterator
+from typing import ClassVar
 
-from muster.client.faults.contract import LifeEffect, LifeFault, without_battery
-from muster.common.faults import FaultConditions, LedgerTrace
+from muster.client.faults.contract import LifeEffect, LifeFault
+from muster.common.faults import LedgerTrace
+from muster.common.requirements import Requirement
 
 
 class Unplug(LifeFault):
     """Nothing charges the device, whatever its habits say, as in a power cut. Needs a device with a
     battery (a phone or a tablet)."""
 
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        return without_battery(self.kind, conditions)
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.BATTERY})
 
     def effect(self) -> LifeEffect:
         return LifeEffect(unplugged=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from muster.client.training.optimizers import OPTIMIZERS, PLAIN, AnyOptimizer
+from muster.client.training.optimizers import PLAIN, AnyOptimizer
 from muster.client.training.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
 from muster.common.config import Section
@@ -118,44 +118,8 @@ class Training(Section):
         return {**values, "local_steps" if values.get("gradient") is True else "local_epochs": 1}
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _once(self) -> Self:
         _length_once(self.local_steps, self.local_epochs)
-        if self.update_noise and self.clip_update is None:
-            raise ValueError(
-                f"update_noise = {self.update_noise:g} needs clip_update: without a largest norm, "
-                "no noise hides an update; set clip_update too"
-            )
-        if self.gradient and (self.projection_radius is not None or self.proximal_mu):
-            raise ValueError(
-                "gradient = true takes no local step, so projection_radius and proximal_mu have "
-                "nothing to act on; leave them out"
-            )
-        if self.gradient and self.optimizer != PLAIN:
-            raise ValueError(
-                "gradient = true takes no local step, so the optimizer has nothing to act on; "
-                f'expected optimizer = "sgd" without settings, found {self.optimizer.to_json()}'
-            )
-        if self.gradient and self.clip_norm is not None:
-            raise ValueError(
-                "gradient = true takes no local step, so clip_norm has nothing to act on; "
-                "clip_update clips the gradient that a device returns"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_together(self) -> Self:
-        if self.together == 1:
-            return self
-        if self.trainer is not None:
-            raise ValueError(
-                f"together = {self.together}: training.trainer = {self.trainer.kind!r} trains one "
-                "device at a time; leave one of them out"
-            )
-        if type(self.optimizer) not in OPTIMIZERS.built_in.values():
-            raise ValueError(
-                f"together = {self.together}: the optimizer {self.optimizer.kind!r} moves the "
-                f"parameters of one device; expected one of {', '.join(OPTIMIZERS.built_in)}"
-            )
         return self
 
     @property

@@ -52,7 +52,7 @@ def run_time(scenario: Scenario) -> RunTime:
     clock, server = scenario.clock, scenario.server
     lockstep = clock.lockstep
     fixed = clock.kind == "rounds" and not server.mode.counts_versions
-    longest_s = (server.deadline_s or clock.round_s) * clock.scale
+    longest_s = scenario.longest_round_s * clock.scale
     round_s = clock.round_s if clock.kind == "rounds" else longest_s
     return RunTime(lockstep, fixed, clock.round_s, server.rounds, server.rounds * round_s)
 

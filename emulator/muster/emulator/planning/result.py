@@ -137,17 +137,6 @@ class GroupPlan:
     fates: IntArray
     counting: Counting | None = None
 
-    @classmethod
-    def without(cls, group: Group, clients: Sequence[str], rounds: int) -> Self:
-        """The plan of a group before any of its enrolled devices is counted."""
-        enrolled = len(clients)
-        available, called, accepted, delivered, late, charge = np.zeros((6, rounds))
-        reasons = {reason: np.zeros(rounds) for reason in VERDICTS if reason is not None}
-        counts = available, called, accepted, delivered, late, charge, reasons
-        fates = np.zeros((enrolled, len(VERDICTS)), dtype=np.int64)
-        own = list(clients), np.zeros(enrolled), fates
-        return cls(group.name, group.count, enrolled, *counts, *own)
-
     @property
     def in_time(self) -> FloatArray:
         """Devices by round whose update meets the deadline, shape (rounds,); if updates may

@@ -1,12 +1,13 @@
 """The counts of a group while the rounds of a plan are played."""
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from muster.client.life.states import VERDICTS
-from muster.emulator.planning.group_lives import GroupLives
+from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.planning.group_lives import CallResults, GroupLives
 from muster.emulator.planning.result import Counting, GroupPlan
 from muster.emulator.scenario.settings import Group
 
@@ -16,66 +17,70 @@ class _Row:
     """The counts of one round.
 
     Attributes:
-        codes: number of calls by their results, indices into VERDICTS.
+        charge: the sum over the enrolled devices.
+        codes: number of calls by their results, in the order of VERDICTS.
         staleness: of every update that counts in the round.
     """
 
-    available: int
-    charge: float
-    called: int
+    codes: IntArray = field(default_factory=lambda: np.zeros(len(VERDICTS), dtype=np.int64))
+    available: int = 0
+    charge: float = 0.0
+    called: int = 0
     accepted: int = 0
     late: int = 0
     too_stale: int = 0
-    codes: Counter[int] = field(default_factory=Counter)
     staleness: list[int] = field(default_factory=list)
 
 
 class GroupTally:
-    """Counts what becomes of the calls of a group.
+    """Counts what becomes of the calls of a group. Rounds have numbers from 1.
 
     Attributes:
         open: number of assignments that are open at the end.
 
     Args:
-        lives: the enrolled devices of the group; None if there are none.
+        clients: the enrolled devices of the group.
     """
 
-    def __init__(self, group: Group, lives: GroupLives | None) -> None:
+    def __init__(self, group: Group, clients: Sequence[str]) -> None:
         self.open = 0
         self._group = group
-        self._lives = lives
-        self._clients = [] if lives is None else lives.clients
-        self._chance = np.zeros(len(self._clients))
-        self._fates = np.zeros((len(self._clients), len(VERDICTS)), dtype=np.int64)
+        self._clients = list(clients)
+        self._chance = np.zeros(len(clients))
+        self._fates = np.zeros((len(clients), len(VERDICTS)), dtype=np.int64)
         self._rows: list[_Row] = []
 
-    def begin(self, step: int, called: int) -> None:
-        """Begin the next round, which opens at a step of the devices' lives.
+    def begin(self, round: int, step: int, lives: GroupLives | None) -> None:
+        """Count the states of devices when a round opens.
 
         Args:
-            called: number of devices that it calls.
+            step: the step of their lives at which it opens.
+            lives: some devices of the group; None if it has none.
         """
-        if self._lives is None:
-            self._rows.append(_Row(0, 0.0, 0))
+        if round > len(self._rows):
+            self._rows.append(_Row())
+        if lives is None:
             return
-        look = self._lives.devices.look(step)
-        charge = float(look.charge.mean())
-        self._rows.append(_Row(int(np.count_nonzero(look.available)), charge, called))
-        self._chance += self._lives.devices.chance(step)
+        row, look = self._rows[round - 1], lives.devices.look(step)
+        row.available += int(np.count_nonzero(look.available))
+        row.charge += float(look.charge.sum())
+        self._chance[lives.first : lives.first + len(lives.members)] += lives.devices.chance(step)
 
-    def answer(self, place: int, code: int, accepted: bool) -> None:
-        """Count an answer of this round; `code` is an index into VERDICTS."""
-        self._fates[place, code] += 1
-        self._rows[-1].codes[code] += 1
-        self._rows[-1].accepted += accepted
+    def calls(self, round: int, lives: GroupLives, results: CallResults) -> None:
+        """Count the calls of a round, and what the devices answer."""
+        row, codes = self._rows[round - 1], results.codes
+        row.called += len(codes)
+        row.accepted += int(np.count_nonzero(results.accepted))
+        row.codes += np.bincount(codes, minlength=len(VERDICTS))
+        self._fates[lives.first + results.called, codes] += 1
 
-    def fold(self, staleness: int) -> None:
-        """Count an update that counts in this round."""
-        self._rows[-1].staleness.append(staleness)
+    def fold(self, round: int, staleness: int) -> None:
+        """Count an update that counts in a round."""
+        self._rows[round - 1].staleness.append(staleness)
 
-    def late(self, round: int) -> None:
-        """Count an update that misses its deadline, by the round of its call."""
-        self._rows[round - 1].late += 1
+    def late(self, round: int, updates: int = 1) -> None:
+        """Count updates that miss their deadline, by the round of their call."""
+        self._rows[round - 1].late += updates
 
     def too_stale(self, round: int) -> None:
         """Count an update that would be older than the mode allows, by the round of its call."""
@@ -87,32 +92,38 @@ class GroupTally:
         Args:
             outlives_round: whether updates may outlive their round.
         """
-        rows, of_group = self._rows, [row.staleness for row in self._rows]
-        counting = Counting(
-            folded=np.array([len(ages) for ages in of_group]),
-            stale=np.array([sum(age > 0 for age in ages) for ages in of_group]),
-            staleness=np.array([sum(ages) for ages in of_group]),
-            largest=np.array([max(ages, default=0) for ages in of_group]),
-            too_stale=np.array([row.too_stale for row in rows]),
-            open=self.open,
-        )
+        rows, enrolled = self._rows, len(self._clients)
+        codes = np.array([row.codes for row in rows], dtype=np.float64)
         return GroupPlan(
             self._group.name,
             self._group.count,
-            enrolled=len(self._clients),
-            available=np.array([float(row.available) for row in rows]),
-            called=np.array([float(row.called) for row in rows]),
-            accepted=np.array([float(row.accepted) for row in rows]),
-            delivered=np.array([float(row.codes[0]) for row in rows]),
-            late=np.array([float(row.late) for row in rows]),
-            charge=np.array([row.charge for row in rows]),
+            enrolled=enrolled,
+            available=_numbers([row.available for row in rows]),
+            called=_numbers([row.called for row in rows]),
+            accepted=_numbers([row.accepted for row in rows]),
+            delivered=codes[:, 0],
+            late=_numbers([row.late for row in rows]),
+            charge=_numbers([row.charge for row in rows]) / max(1, enrolled),
             reasons={
-                reason: np.array([float(row.codes[code]) for row in rows])
-                for code, reason in enumerate(VERDICTS)
-                if reason is not None
+                reason: codes[:, code] for code, reason in enumerate(VERDICTS) if reason is not None
             },
             clients=self._clients,
             chance=self._chance / len(rows),
             fates=self._fates,
-            counting=counting if outlives_round else None,
+            counting=self._counting() if outlives_round else None,
         )
+
+    def _counting(self) -> Counting:
+        ages = [row.staleness for row in self._rows]
+        return Counting(
+            folded=np.array([len(of_round) for of_round in ages]),
+            stale=np.array([sum(age > 0 for age in of_round) for of_round in ages]),
+            staleness=np.array([sum(of_round) for of_round in ages]),
+            largest=np.array([max(of_round, default=0) for of_round in ages]),
+            too_stale=np.array([row.too_stale for row in self._rows]),
+            open=self.open,
+        )
+
+
+def _numbers(values: Sequence[float]) -> FloatArray:
+    return np.array(values, dtype=np.float64)

@@ -20,8 +20,7 @@ from muster.common import seeds
 from muster.common.clock_kinds import idle_s
 from muster.common.errors import ConfigError
 from muster.common.exchange import Answer, Decision, Outcome, Reason, Update
-from muster.common.seeds import IntArray
-from muster.emulator.planning.group_lives import GroupLives, with_slots
+from muster.emulator.planning.group_lives import CallResults, GroupLives
 from muster.emulator.planning.tally import GroupTally
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.coordination import round_commit
@@ -80,9 +79,9 @@ class VirtualRounds:
             for name, of_group in lives.items()
             for member, line in zip(of_group.members, of_group.lines, strict=True)
         }
-        self._lines = {g.name: g.shared_link.line() for g in scenario.groups if g.name in lives}
+        lines = {name: of_group.shared for name, of_group in lives.items()}
         sizes = {name: (g.effort.bytes_down, g.effort.bytes_up) for name, g in lives.items()}
-        self._links = links_of(server.mode, self._lines, self._devices, scenario.seed, sizes)
+        self._links = links_of(server.mode, lines, self._devices, scenario.seed, sizes)
         idle = idle_s(scenario.clock.kind, scenario.clock.round_s)
         self._rules = Rules.of(server.mode, *limits, lockstep=True, idle_s=idle)
 
@@ -135,26 +134,24 @@ class VirtualRounds:
         for client in round.own():
             called[self._devices[client].group].append(self._places[client])
         for name, places in called.items():
-            self._tallies[name].begin(round.step, len(places))
-            if places:
-                self._answer(round, self._lives[name], np.array(places), self._tallies[name])
+            tally, lives = self._tallies[name], self._lives.get(name)
+            tally.begin(round.number, round.step, lives)
+            if lives is not None and places:
+                results = lives.call(round.number, round.step, np.array(sorted(places)))
+                tally.calls(round.number, lives, results)
+                self._answer(round, lives, results, tally)
 
-    def _answer(self, round: Round, lives: GroupLives, called: IntArray, tally: GroupTally) -> None:
+    def _answer(
+        self, round: Round, lives: GroupLives, results: CallResults, tally: GroupTally
+    ) -> None:
         """Let the called devices of a group answer, and send their updates."""
-        effort = lives.devices.slowed(round.step, lives.effort)
-        name, seed = self._devices[lives.clients[0]].group, self._scenario.seed
-        decided = lives.devices.decide(round.step, effort)
-        verdict = with_slots(
-            self._lines[name], seed, name, lives.clients, round.number, called, decided
-        )
-        away, work_s = lives.devices.away_steps(round.step), effort.work_s
-        lives.devices.take_part(called[verdict.accepted[called]], verdict, effort)
-        for place in map(int, called):
+        verdict, work_s = results.verdict, results.effort.work_s
+        away = lives.devices.away_steps(round.step)
+        for place in map(int, results.called):
             client, reason = lives.members[place].client, verdict.reason(place)
-            key, accepted = round.call(client), bool(verdict.accepted[place])
-            tally.answer(place, int(verdict.code[place]), accepted)
+            key = round.call(client)
             modelled_s = float(work_s[place]) * float(verdict.share[place])
-            if accepted:
+            if verdict.accepted[place]:
                 decision = Decision.ABORT if reason else Decision.ACCEPT
                 answer = Answer(key, decision, modelled_s, reason)
             else:
@@ -176,7 +173,7 @@ class VirtualRounds:
     def _close(self, round: Round, folded: Collection[str], version: int) -> Round:
         """Count what becomes of the updates, and return the next round."""
         for client in folded:
-            self._tally(client).fold(round.staleness_of(client))
+            self._tally(client).fold(round.number, round.staleness_of(client))
         outlives = round.rules.outlives_round
         for client in round.overdue() if outlives else round.slow():
             self._tally(client).late(round.cohort[client].round)

@@ -30,8 +30,8 @@ from muster.common.toml import parse_toml
 from muster.emulator.records.calls import OUTCOMES, calls_of
 from muster.emulator.records.ledger_file import damaged, open_ledger
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
-from muster.server.account.run_rows import RunRow
-from muster.server.account.tables import LEDGER_TABLES, RUN
+from muster.server.account.run_rows import RUN, RunRow
+from muster.server.account.tables import LEDGER_TABLES
 
 TABLES: Final = tuple(table.name for table in LEDGER_TABLES if not table.private)
 """The tables of the ledger that an `Account` shows. The others are the server's own records."""

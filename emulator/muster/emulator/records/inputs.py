@@ -16,8 +16,7 @@ from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
 from muster.emulator.run_folder.folder import SCENARIO, afresh
 from muster.emulator.scenario.own_code import modules_of
-from muster.server.account.run_rows import InputRow
-from muster.server.account.tables import INPUTS
+from muster.server.account.run_rows import INPUTS, InputRow
 
 MAY_CHANGE = (
     "modules",

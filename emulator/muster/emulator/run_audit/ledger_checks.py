@@ -6,6 +6,7 @@ from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.next_model import RECALLING
 from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.run_audit.weights import compare_weights, weights_of
+from muster.server.rounds.staleness import staleness
 
 _OUTCOMES = frozenset({"folded", "late", "duplicate", "refused", "dropped"})
 
@@ -85,8 +86,8 @@ def check_contributions(evidence: Evidence, log: CheckLog) -> None:
         log.compare("answer to the call", "accept", row["decision"], *at)
         log.compare("base version", bases.get(row["call_round"]), row["base_version"], *at)
         base = bases.get(row["round"])
-        staleness = None if base is None else base - row["base_version"]
-        log.compare("staleness", staleness, row["staleness"], *at)
+        behind = None if base is None else staleness(base, row["base_version"])
+        log.compare("staleness", behind, row["staleness"], *at)
         if carries:
             log.require(row["call_round"] <= row["round"], "round of the call",
                         f"at most {row['round']}", row["call_round"], *at)  # fmt: skip

@@ -6,12 +6,14 @@
 from collections.abc import Iterator
 
 from muster.client.faults import LifeFault
-from muster.client.faults.label_flip import LabelFlip
 from muster.client.life.participation import UtilitySettings
+from muster.client.training.optimizers import OPTIMIZERS, PLAIN
 from muster.client.training.settings import Training
+from muster.common.requirements import Requirement
+from muster.common.withholders import Withholder
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators.combinations import Required, Withheld, excluded, excludes
-from muster.server.aggregators.requirements import Requirement, Withholder
+from muster.tasks.synthetic import Synthetic
 
 _REPORTED = "threshold", "inflation", "points", "largest_weight", "dense_points"
 """Settings of the utility that a device reports."""
@@ -29,6 +31,7 @@ def combination_refusals(scenario: ScenarioSettings) -> Iterator[str]:
 def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
     """Yield what the features of a scenario require."""
     server, rule = scenario.server, scenario.server.aggregator
+    yield from _required_by_time(scenario)
     for requirement in sorted(rule.requires()):
         yield Required(requirement, rule.kind)
     if server.privacy is not None:
@@ -39,14 +42,37 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         yield Required(Requirement.KEPT_UPDATES, "server.keep_updates")
     if server.goal is not None:
         yield Required(Requirement.GOAL, str(server.goal))
-    if scenario.training.control_variates:
-        yield Required(Requirement.CONTROL, "training.control_variates")
+    yield from _required_by_training(scenario.training)
     if scenario.task.hosted:
         yield Required(Requirement.APP, "task")
+    if scenario.verify:
+        yield Required(Requirement.MEASURED_LINKS, "verify")
     for number, group in enumerate(scenario.groups):
         if scenario.clock.lockstep and group.shared_link.slots is not None:
             yield Required(Requirement.SLOTS, "shared_link.slots", f"groups[{number}]")
         yield from _required_by_group(group, f"groups[{number}]")
+
+
+def _required_by_training(training: Training) -> Iterator[Required]:
+    if training.control_variates:
+        yield Required(Requirement.CONTROL, "training.control_variates")
+    if training.gradient:
+        yield Required(Requirement.GRADIENT, "training.gradient")
+    if training.together > 1:
+        yield Required(Requirement.TOGETHER, str(training.together))
+    if training.update_noise:
+        yield Required(Requirement.NOISE, f"{training.update_noise:g}")
+
+
+def _required_by_time(scenario: ScenarioSettings) -> Iterator[Required]:
+    """Yield what the clock and the mode require."""
+    clock, mode = scenario.clock, scenario.server.mode
+    if not clock.lockstep:
+        yield Required(Requirement.DEADLINE, clock.kind)
+    if clock.kind == "modelled":
+        yield Required(Requirement.MODELLED_WORK, clock.kind)
+    if mode.draws_devices():
+        yield Required(Requirement.DRAWN_CALLS, mode.kind)
 
 
 def _required_by_group(group: Group, place: str) -> Iterator[Required]:
@@ -54,6 +80,12 @@ def _required_by_group(group: Group, place: str) -> Iterator[Required]:
         yield Required(Requirement.MASK, "mask", place)
     if group.partial_sums:
         yield Required(Requirement.PARTIAL_SUMS, "partial_sums", place)
+    if group.gateway:
+        yield Required(Requirement.OWN_LINK, "link", place)
+    if group.shaped:
+        yield Required(Requirement.WALL_TIME, "link")
+    if group.shared_link.slots is not None:
+        yield Required(Requirement.GRANTS, "shared_link.slots", place)
     if not group.participation.rational:
         return
     yield Required(Requirement.OWN_MODEL, "participation", place)
@@ -68,6 +100,7 @@ def _required_by_group(group: Group, place: str) -> Iterator[Required]:
 
 def withheld_by(scenario: ScenarioSettings) -> Iterator[Withheld]:
     """Yield what the features of a scenario take away, without its privacy."""
+    yield from _withheld_by_time(scenario)
     yield from _withheld_by_rounds(scenario)
     yield from _withheld_by_training(scenario)
     yield from _withheld_by_task(scenario)
@@ -91,6 +124,18 @@ def _withheld_by_privacy(
     yield Withheld(Withholder.SERVER_PRIVACY, "" if forbidden else ", or set where = 'device'")
 
 
+def _withheld_by_time(scenario: ScenarioSettings) -> Iterator[Withheld]:
+    clock, server = scenario.clock, scenario.server
+    if not clock.lockstep:
+        yield Withheld(Withholder.RUNNING_CLOCK, clock.kind)
+        if server.selection.kind != "all":
+            yield Withheld(Withholder.PRESENT_SELECTION, server.selection.kind)
+    if clock.scale != 1:
+        yield Withheld(Withholder.SCALED_TIME, f"{clock.scale:g}")
+    if server.deadline_s is None:
+        yield Withheld(Withholder.NO_DEADLINE)
+
+
 def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
     server = scenario.server
     least, _ = server.round_sizes(scenario.devices)
@@ -102,6 +147,8 @@ def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.STALENESS_WEIGHT)
     if server.selection.kind != "all":
         yield Withheld(Withholder.SELECTION, server.selection.kind)
+    if server.selection.prefers():
+        yield Withheld(Withholder.PREFERENCE, server.selection.kind)
     if least > 1:
         yield Withheld(Withholder.MINIMUM, str(least))
     if server.guard.max_norm is not None:
@@ -125,9 +172,14 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.TRAINER, training.trainer.kind)
     if training.projection_radius is not None:
         yield Withheld(Withholder.PROJECTION, f"{training.projection_radius:g}")
+    else:
+        yield Withheld(Withholder.NO_PROJECTION)
     if training.together > 1:
         yield Withheld(Withholder.TOGETHER, str(training.together))
-    if training.clip_update is not None:
+    yield from _withheld_by_steps(training)
+    if training.clip_update is None:
+        yield Withheld(Withholder.UNCLIPPED_UPDATES)
+    else:
         yield Withheld(Withholder.CLIPPED_UPDATES)
     if training.update_noise:
         yield Withheld(Withholder.NOISY_UPDATES)
@@ -143,13 +195,41 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
             yield Withheld(Withholder.TRAINING_SETTINGS, name)
 
 
+def _withheld_by_steps(training: Training) -> Iterator[Withheld]:
+    """Yield what settings of local steps take away."""
+    if training.optimizer != PLAIN:
+        yield Withheld(Withholder.OPTIMIZER, str(training.optimizer.to_json()))
+    if type(training.optimizer) not in OPTIMIZERS.built_in.values():
+        yield Withheld(Withholder.OWN_OPTIMIZER, training.optimizer.kind)
+    if training.proximal_mu:
+        yield Withheld(Withholder.PROXIMAL)
+    if training.clip_norm is not None:
+        yield Withheld(Withholder.CLIPPED_STEPS)
+
+
+def _withheld_by_device(group: Group, place: str) -> Iterator[Withheld]:
+    """Yield what devices of a group and their links have not."""
+    if group.device.battery is None:
+        yield Withheld(Withholder.NO_BATTERY, group.name, place)
+    if group.device.examples_per_s is None:
+        yield Withheld(Withholder.NO_SPEED, group.name, place)
+    if not group.gateway:
+        yield Withheld(Withholder.NO_GATEWAY, group.name, place)
+    elif group.link.up is None and group.link.down is None:
+        yield Withheld(Withholder.NO_RATES, group.name, place)
+
+
 def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
     task = scenario.task
+    if isinstance(task, Synthetic):
+        yield Withheld(Withholder.NUMBERS, task.kind)
     yield Withheld(Withholder.APP if task.hosted else Withholder.NO_APP)
     if not task.has_accuracy:
         yield Withheld(Withholder.NO_ACCURACY, task.kind)
     elif task.validation_ratio == 0:
         yield Withheld(Withholder.NO_VALIDATION)
+    if not any(group.gateway for group in scenario.groups):
+        yield Withheld(Withholder.NO_LINKS)
     if not any(group.covariates.z for group in scenario.groups):
         yield Withheld(Withholder.NO_COVARIATES)
 
@@ -158,20 +238,23 @@ def _withheld_by_faults(scenario: ScenarioSettings) -> Iterator[Withheld]:
     for number, fault in enumerate(scenario.faults):
         if isinstance(fault.do, LifeFault):
             yield Withheld(Withholder.LIFE_FAULTS)
-        if isinstance(fault.do, LabelFlip):
+        if Requirement.LABELS in fault.do.requires:
             yield Withheld(Withholder.LABEL_FAULTS, f"faults[{number}]")
 
 
 def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> Iterator[Withheld]:
     lockstep, line = scenario.clock.lockstep, group.shared_link.line()
+    yield from _withheld_by_device(group, place)
     if group.mask is not None:
         yield Withheld(Withholder.MASK, group.name, place)
     if group.partial_sums:
-        yield Withheld(Withholder.PARTIAL_SUMS, "", place)
+        yield Withheld(Withholder.PARTIAL_SUMS, group.name, place)
         if not lockstep:
             yield Withheld(Withholder.LATE_SUMS, "", place)
-    if group.devices_per_process == 1:
-        yield Withheld(Withholder.ONE_DEVICE, "", place)
+    packed = group.devices_per_process
+    yield Withheld(Withholder.PACKED if packed > 1 else Withholder.ONE_DEVICE, str(packed), place)
+    if group.device.examples_per_s is None and not group.link.shapes:
+        yield Withheld(Withholder.NO_DURATION, "", place)
     if group.link.compression.kind != "none":
         yield Withheld(Withholder.CODEC, group.link.compression.kind, place)
     rational = group.participation.rational

@@ -42,13 +42,6 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         )
     found += mode_refusals(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
-    kind = scenario.clock.kind
-    if not scenario.clock.lockstep and scenario.server.deadline_s is None:
-        found.append(
-            f"server.deadline_s: required with clock.kind = {kind!r}, because devices may leave "
-            f"during a round"
-        )
-    shaped = any(group.shaped for group in scenario.groups)
     if scenario.server.stall_s < _LEAST_STALL_S:
         found.append(
             f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to start, "
@@ -67,11 +60,6 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"time, expected at most {_STEPS_PER_S}; choose a longer clock.round_s or a smaller "
             f"clock.scale"
         )
-    if kind == "scaled" and scenario.clock.scale != 1 and shaped:
-        found.append(
-            f"clock.scale: {scenario.clock.scale:g}, but links are real and run in wall time; "
-            f"expected 1 with links"
-        )
     if unknown := sorted(scenario.launch.cluster.labels.keys() - set(names)):
         found.append(
             f"launch.cluster.labels: there is no group {', '.join(unknown)}; expected the name of "
@@ -82,8 +70,6 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             "launch.cluster.resources: GPU is reserved for the devices with torch_device cuda or "
             "auto, as many as launch.devices_per_gpu says; leave it out here"
         )
-    if scenario.verify and not any(group.gateway for group in scenario.groups):
-        found.append("verify: no group has a link to measure; set groups.link.profile")
     found += _impossible_expectations(scenario)
     found += fault_refusals(scenario)
     found += combination_refusals(scenario)
@@ -153,24 +139,8 @@ def _missing_covariates(scenario: ScenarioSettings) -> Iterator[str]:
 
 def _impossible(scenario: ScenarioSettings, group: Group) -> Iterator[str]:
     """Report settings of a group that contradict each other or the rest of the scenario."""
-    if group.gateway and group.devices_per_process > 1:
-        yield (
-            f"devices_per_process: {group.devices_per_process} devices of a process share one "
-            f"connection, but each device needs a link of its own; expected 1 with a link"
-        )
-    if group.shared_link.slots is not None and not scenario.clock.lockstep:
-        yield (
-            f"shared_link.slots: slots need clock.kind = 'rounds' or 'modelled'; found "
-            f"{scenario.clock.kind!r}"
-        )
-    elif group.shared_link.slots is None and group.shared_link.overflow != "queue":
+    if group.shared_link.slots is None and group.shared_link.overflow != "queue":
         yield f"shared_link.overflow: {group.shared_link.overflow!r} needs slots; found none"
-    timeless = group.device.examples_per_s is None and not group.link.shapes
-    if scenario.clock.kind == "modelled" and timeless:
-        yield (
-            "device.examples_per_s: with clock.kind = 'modelled' a round lasts as long as its "
-            "modelled work, and that of this group takes no time; expected a speed, or a link"
-        )
     try:
         group.availability.check(group.name, group.count, scenario.clock.round_s)
     except ValueError as error:

@@ -1,30 +1,49 @@
 """Finds faults that cannot happen in their scenario, before anything starts."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import muster.common.fault_events  # noqa: F401 (its classes are events)
 from muster.client.faults import LifeFault
 from muster.common.events import event_kinds
-from muster.common.faults import FaultConditions, TargetGroup, TracedFault
+from muster.common.faults import FaultConditions, FaultKind, TargetGroup, TracedFault
 from muster.emulator.faults.injection import InjectedFault
 from muster.emulator.faults.settings import ScheduledFault
+from muster.emulator.scenario.combinations import withheld_by
 from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.settings import Group, ScenarioSettings
+from muster.server.aggregators.combinations import Required, excluded
 from muster.tasks.synthetic import Synthetic
 
 
 def fault_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield a sentence for every fault that cannot happen, or cannot take effect."""
-    faults = scenario.faults
-    for number, fault in enumerate(faults):
+    for number, fault in enumerate(scenario.faults):
         found = [*_impossible_target(scenario, fault), *_impossible_time(scenario, fault)]
         yield from (f"faults[{number}].{mistake}" for mistake in found)
         if not found:
-            able = _groups(scenario, fault)
-            labels = False if isinstance(scenario.task, Synthetic) else None
-            conditions = FaultConditions(scenario.clock.lockstep, able, labels)
-            yield from (f"faults[{number}].do: {why}" for why in fault.do.refusals(conditions))
+            yield from unfit(scenario, fault.do, _groups(scenario, fault), f"faults[{number}]")
+
+
+def unfit(
+    scenario: ScenarioSettings, fault: FaultKind, numbers: Sequence[int], key: str
+) -> Iterator[str]:
+    """Yield a sentence for everything that keeps a fault from taking effect.
+
+    Args:
+        numbers: the places of the groups that it may strike.
+        key: of the fault, with which a sentence begins.
+    """
+    required = (
+        Required(requirement, fault.kind, f"groups[{number}]", key)
+        for number in numbers
+        for requirement in sorted(fault.requires)
+    )
+    yield from excluded(required, withheld_by(scenario))
+    able = [_target_group(scenario.groups[number]) for number in numbers]
+    labels = False if isinstance(scenario.task, Synthetic) else None
+    conditions = FaultConditions(scenario.clock.lockstep, able, labels)
+    yield from (f"{key}.do: {why}" for why in fault.refusals(conditions))
 
 
 def endless_faults(scenario: ScenarioSettings) -> Iterator[tuple[str, str]]:
@@ -138,19 +157,19 @@ def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> 
         )
 
 
-def _groups(scenario: ScenarioSettings, fault: ScheduledFault) -> list[TargetGroup]:
-    """The groups that a fault may strike."""
+def _groups(scenario: ScenarioSettings, fault: ScheduledFault) -> list[int]:
+    """The places of the groups that a fault may strike."""
     target, names = fault.target, set(fault.target.names or ())
     known = names_of(scenario.groups)
     named_groups = {group for client, group in known if client in names}
     return [
-        target_group(group)
-        for group in scenario.groups
+        number
+        for number, group in enumerate(scenario.groups)
         if target.group in (None, group.name) and (not names or group.name in named_groups)
     ]
 
 
-def target_group(group: Group) -> TargetGroup:
+def _target_group(group: Group) -> TargetGroup:
     """A group as faults see it."""
     return TargetGroup(
         name=group.name,

@@ -15,8 +15,8 @@ from muster.emulator.scenario.enrollment import ENROLLMENTS
 from muster.server.aggregators import AGGREGATORS
 from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.modes import MODES
-from muster.server.rounds.modes.staleness_weights import STALENESS_WEIGHTS
 from muster.server.rounds.selection import SELECTIONS
+from muster.server.rounds.staleness import STALENESS_WEIGHTS
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.tasks import TASKS

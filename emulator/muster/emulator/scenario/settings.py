@@ -218,6 +218,12 @@ class ScenarioSettings(Section):
         return sum(group.count for group in self.groups)
 
     @property
+    def longest_round_s(self) -> float:
+        """Seconds after which a round ends at the latest, as far as plans know it: its deadline, or
+        without one a step of device life. On the scaled clock these are wall seconds."""
+        return self.server.deadline_s or self.clock.round_s
+
+    @property
     def processes(self) -> int:
         """Number of processes in which devices run."""
         return sum(group.processes for group in self.groups)

@@ -27,6 +27,7 @@ from muster.studies.feduca.fleet import (
     FEDAVG,
     FEDPROX,
     FEDUCA,
+    NEAREST,
     PRINTED,
     SOLVE_FIRST,
     WARM_START,
@@ -237,6 +238,27 @@ def checks_of(found: UtilityMeasures) -> Iterator[Claim]:
     yield exact(
         "With solve-first, every decision under a fitted test is the one that the server foresaw",
         found.worst("mispredicted"),
+        0.0,
+        0.0,
+    )
+    nearest = {m: found.of(m, SAME_TEST, NEAREST, PRINTED) for m in (*_BOTH, "discrepancy")}
+    yield exact(
+        "Under the printed rule, FedUCA with the solution nearest to equal weights never leaves "
+        "equal weights: ‖α − 1/N‖²",
+        nearest["discrepancy"],
+        0.0,
+        0.0,
+    )
+    yield exact(
+        "Under the printed rule, all institutes stay with the solution nearest to equal weights",
+        nearest["participation"],
+        1.0,
+        0.0,
+    )
+    yield exact(
+        "Under the printed rule, the solution nearest to equal weights has the model of FedAvg: "
+        "the difference of the accuracies",
+        difference(nearest["accuracy"], found.of("accuracy", SAME_TEST, FEDAVG, PRINTED)),
         0.0,
         0.0,
     )

@@ -17,9 +17,17 @@ INSTITUTES = 10
 STRATEGIES, CONCENTRATION = 5, 0.5
 """n_s and δ of the paper (appendix A.8)."""
 
-FEDAVG, FEDPROX, WARM_START, INCFL, AAGGFF, FEDUCA, SOLVE_FIRST = (
+FEDAVG, FEDPROX, WARM_START, INCFL, AAGGFF, FEDUCA, SOLVE_FIRST, NEAREST = (
     "fedavg", "fedprox", "fedavg-ws", "incfl", "aaggff-s", "feduca", "feduca solve-first",
+    "feduca nearest",
 )  # fmt: skip
+"""`FEDUCA` solves the paper's problem 7, which has many solutions, so that the solver decides which
+of them is taken. `SOLVE_FIRST` and `NEAREST` have the added term, and the one solution that is
+nearest to equal weights; `NEAREST` is otherwise `FEDUCA`."""
+
+SOLVING = (FEDUCA, SOLVE_FIRST, NEAREST)
+"""The methods that solve problem 7."""
+
 BASELINES = (FEDAVG, FEDPROX, INCFL, AAGGFF)
 """The baselines whose participation is not forced."""
 
@@ -162,12 +170,13 @@ def forced_rounds(method: str) -> int:
 def aggregator_of(method: str, setting: UtilitySetting) -> Mapping[str, Any]:
     """The `[server.aggregator]` table of a method."""
     kept = {"retention": setting.retention}
-    if method in (FEDUCA, SOLVE_FIRST):
+    if method in SOLVING:
         return {
             "kind": "feduca",
             "strategies": setting.strategies,
             "concentration": setting.concentration,
-            "order": "lagged" if method == FEDUCA else "solve-first",
+            "order": "solve-first" if method == SOLVE_FIRST else "lagged",
+            **({"regularization": 0.0} if method == FEDUCA else {}),
             **kept,
         }
     averages = method in (FEDAVG, FEDPROX, WARM_START)

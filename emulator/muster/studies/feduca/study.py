@@ -41,6 +41,7 @@ from muster.studies.feduca.fleet import (
     FEDUCA,
     INCFL,
     MODEL,
+    NEAREST,
     PRINTED,
     SOLVE_FIRST,
     UPDATE,
@@ -83,6 +84,7 @@ class _UtilitySize(NamedTuple):
 
 _CONTROLS = (
     *((method, EQUATION_1) for method in (FEDUCA, FEDAVG)),
+    (NEAREST, PRINTED),
     *((FEDAVG, test) for test in (PRINTED, COIN, ALWAYS)),
 )
 _OTHERS = (
@@ -258,6 +260,11 @@ _NOTES = [
         "With the printed rule a device stays if its utility at the new weight is not below that "
         "at the old one, by the same curve. That is nearly the same as a weight that did not fall, "
         "whatever the model is worth to it."
+    ),
+    (
+        "FedUCA as printed solves a problem with many solutions, and its solver decides which of "
+        "them is taken. Equal weights, with which it begins, are always one of them. `feduca "
+        "nearest` takes the solution that is nearest to equal weights, so it never leaves them."
     ),
     (
         "The partition follows appendix A.5; the paper does not name the groups of classes. "

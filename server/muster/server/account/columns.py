@@ -18,6 +18,10 @@ _TYPES = {
 """The types of fields that are columns, and the types of these. A dictionary is stored as JSON."""
 
 
+Statement = tuple[str, Sequence[Sequence[Any]]]
+"""A statement of SQL, and the values with which it is executed again and again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What the name and the type of a field do not say of its column; stands in `Annotated`.
@@ -57,8 +61,8 @@ class LedgerTable:
         names: their names, as SQL separates them.
 
     Args:
-        row: the class of its rows, a named tuple. A field that is a named tuple stands for the
-            columns that its own fields are. A field of any other type that SQL does not know is no
+        row: the class of its rows, a named tuple. The last field may be a named tuple, whose
+            fields are columns. A field of any other type that SQL does not know is no
             column: it has rows of another table.
         key: the names of the primary key's columns.
         numbered: whether rows have a rowid although the table has a key of other columns.
@@ -78,6 +82,7 @@ class LedgerTable:
     ) -> None:
         self.name, self.row, self.private = name, row, private
         self.columns = list(_columns(row, key[0] if len(key) == 1 else ""))
+        self._ends_in_columns = hasattr([*row.__annotations__.values()][-1], "_fields")
         self.names = ", ".join(_quoted(column.name) for column in self.columns)
         self._key, self._numbered, self._index = key, numbered, index
         marks = ", ".join("?" * len(self.columns))
@@ -93,9 +98,10 @@ class LedgerTable:
         head, end = f"CREATE TABLE {self.name} (\n    ", ");" if numbered else ") WITHOUT ROWID;"
         return head + ",\n    ".join(lines) + f"\n{end}\n{self._index}"
 
-    def insert(self, verb: str = "INSERT") -> str:
-        """The statement that inserts a row."""
-        return f"{verb} {self._insertion}"
+    def insert(self, rows: Sequence[Sequence[Any]], verb: str = "INSERT") -> Statement:
+        """The statement that inserts rows, with their values."""
+        values = [(*row[:-1], *row[-1]) for row in rows] if self._ends_in_columns else rows
+        return f"{verb} {self._insertion}", values
 
     def view_of_older(self, there: Collection[str]) -> str | None:
         """The view that gives the table of an older ledger the columns of today; None if it has

@@ -13,10 +13,19 @@ from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.common.full_disk import is_full, is_of_system
+from muster.server.account.columns import Statement
 from muster.server.account.ledger_reader import LedgerReader
 from muster.server.account.page_sums import PageSums, require_page_sums
-from muster.server.account.rows import AnswerRow, RoundRow
+from muster.server.account.rows import ANSWERS, ROUNDS, AnswerRow, RoundRow
 from muster.server.account.run_rows import (
+    AGGREGATOR_STATE,
+    CLIENTS,
+    DEVICE_EVALUATIONS,
+    EVALUATIONS,
+    GROUP_EVALUATIONS,
+    INPUTS,
+    RUN,
+    VERSIONS,
     EvaluationRow,
     InputRow,
     MemberRow,
@@ -25,27 +34,15 @@ from muster.server.account.run_rows import (
     StoredVector,
     VersionRow,
 )
-from muster.server.account.tables import (
-    AGGREGATOR_STATE,
-    ANSWERS,
-    CLIENTS,
-    DEVICE_EVALUATIONS,
-    EVALUATIONS,
-    GROUP_EVALUATIONS,
-    INPUTS,
-    ROUNDS,
-    RUN,
-    SCHEMA_VERSION,
-    VERSIONS,
-    schema,
-)
-from muster.server.account.transaction import PendingTransaction, Statement
+from muster.server.account.tables import SCHEMA_VERSION, schema
+from muster.server.account.transaction import PendingTransaction
 
 LOG_BYTES = 16 << 20
 """Length of the log from which on it is copied into the file. Each copy costs two waits for the
 disk, one of them for the checksums of the pages, and rewrites pages that change in every round.
 SQLite's own default, 4 MiB, costs a round of ten clients 5 % more."""
 
+_UNLESS_THERE = "INSERT OR IGNORE"
 _COUNT_CONTRIBUTIONS = (
     "UPDATE rounds SET contributions = (SELECT coalesce(max(rowid), 0) FROM contributions) "
     "WHERE round = ?"
@@ -172,9 +169,9 @@ class Ledger(LedgerReader):
             row = RunRow(run, 1, None, None, at, None, None, population, json.dumps(moments))
             self._transaction(
                 [
-                    (RUN.insert(), [row]),
-                    (CLIENTS.insert(), list(members)),
-                    (INPUTS.insert(), list(inputs)),
+                    RUN.insert([row]),
+                    CLIENTS.insert(list(members)),
+                    INPUTS.insert(list(inputs)),
                 ]
             )
             return 1
@@ -240,8 +237,8 @@ class Ledger(LedgerReader):
                 afterwards.
         """
         statements: list[Statement] = [
-            (ROUNDS.insert(), [row]),
-            (ANSWERS.insert(), answers),
+            ROUNDS.insert([row]),
+            ANSWERS.insert(answers),
             *pending.statements(),
             (_COUNT_CONTRIBUTIONS, [(row.round,)]),
         ]
@@ -270,26 +267,23 @@ class Ledger(LedgerReader):
         Its loss and accuracy are also entered in the row of the round that made the version.
         """
         evaluation = *row[:4], json.dumps(row.metrics), row.seconds, row.at
-        entered = [
-            (EVALUATIONS, [evaluation]),
-            (GROUP_EVALUATIONS, row.groups),
-            (DEVICE_EVALUATIONS, row.devices),
-        ]
         of_round = "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?"
         self._transaction(
             [
-                *((table.insert("INSERT OR IGNORE"), rows) for table, rows in entered),
+                EVALUATIONS.insert([evaluation], _UNLESS_THERE),
                 (of_round, [(row.loss, row.accuracy, row.round)]),
+                GROUP_EVALUATIONS.insert(row.groups, _UNLESS_THERE),
+                DEVICE_EVALUATIONS.insert(row.devices, _UNLESS_THERE),
             ]
         )
 
 
 def _version_statement(version: int, round: int, model: StoredVector) -> Statement:
-    return VERSIONS.insert(), [VersionRow(version, round, *model)]
+    return VERSIONS.insert([VersionRow(version, round, *model)])
 
 
 def _state_statement(version: int, state: StoredVector) -> Statement:
-    return AGGREGATOR_STATE.insert(), [StateRow(version, *state)]
+    return AGGREGATOR_STATE.insert([StateRow(version, *state)])
 
 
 def _forget_statements(versions: Sequence[int]) -> list[Statement]:

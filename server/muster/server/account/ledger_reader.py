@@ -8,9 +8,14 @@ from typing import Any, NamedTuple
 from muster.common.errors import LedgerError
 from muster.common.events import AppMeasured, Evaluated
 from muster.common.exchange import Reason
-from muster.server.account.rows import EstimateRow, RoundRow
-from muster.server.account.run_rows import MemoryRow, SharedWorkRow, StoredVector
-from muster.server.account.tables import ESTIMATES, MEMORY, ROUNDS, SHARED_WORK
+from muster.server.account.rows import ESTIMATES, ROUNDS, EstimateRow, RoundRow
+from muster.server.account.run_rows import (
+    MEMORY,
+    SHARED_WORK,
+    MemoryRow,
+    SharedWorkRow,
+    StoredVector,
+)
 
 _NOT_ITS_BODY = ", ".join(
     f"'{reason}'"

@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from dataclasses import fields
+from typing import Annotated, NamedTuple
 
 from muster.common.events import AppMeasured, RoundCommitted
 from muster.common.facts import NO_FACTS, Facts
-from muster.server.account.columns import Stored
+from muster.server.account.columns import LedgerTable, Stored
+
+_TOLD = [field.name for field in fields(RoundCommitted) if field.name != "staleness"]
+"""The columns of a round that its event in the journal has, too."""
 
 
 class RoundRow(NamedTuple):
@@ -70,19 +74,11 @@ class RoundRow(NamedTuple):
         Args:
             staleness: the number of updates that count, by their staleness.
         """
-        return RoundCommitted(
-            self.round,
-            self.version,
-            self.outcome,
-            self.called,
-            self.accepted,
-            self.folded,
-            self.bytes_up,
-            self.bytes_down,
-            self.seconds,
-            self.epsilon,
-            {str(versions): updates for versions, updates in sorted(staleness.items())},
-        )
+        told = {str(versions): updates for versions, updates in sorted(staleness.items())}
+        return RoundCommitted(**{name: getattr(self, name) for name in _TOLD}, staleness=told)
+
+
+ROUNDS = LedgerTable("rounds", RoundRow, ["round"])
 
 
 class AnswerRow(NamedTuple):
@@ -133,6 +129,14 @@ class AnswerRow(NamedTuple):
     entered: int | None = None
 
 
+ANSWERS = LedgerTable(
+    "answers",
+    AnswerRow,
+    ["round", "client"],
+    index="CREATE INDEX entered_later ON answers (entered) WHERE entered IS NOT NULL;",
+)
+
+
 class ValuationRow(NamedTuple):
     """A row of `valuations`: what a model was worth to a rational device.
 
@@ -171,6 +175,9 @@ class ValuationRow(NamedTuple):
     r_squared: float | None
     received_loss: float | None
     own_loss: float | None
+
+
+VALUATIONS = LedgerTable("valuations", ValuationRow, ["round", "client"])
 
 
 class ContributionRow(NamedTuple):
@@ -228,9 +235,13 @@ class ContributionRow(NamedTuple):
     steps: int = 0
     facts: Facts = NO_FACTS
 
-    def values(self) -> tuple[Any, ...]:
-        """The values of the columns: a column for each fact."""
-        return *self[:-1], *self.facts
+
+CONTRIBUTIONS = LedgerTable(
+    "contributions",
+    ContributionRow,
+    index="CREATE UNIQUE INDEX counted_once ON contributions (call_round, client) "
+    "WHERE outcome = 'folded';",
+)
 
 
 class TransferRow(NamedTuple):
@@ -264,6 +275,9 @@ class TransferRow(NamedTuple):
     ending: str
 
 
+TRANSFERS = LedgerTable("transfers", TransferRow)
+
+
 class EstimateRow(NamedTuple):
     """A row of `estimates`: what the weights of a round are based on.
 
@@ -279,3 +293,6 @@ class EstimateRow(NamedTuple):
     def app_measured(self) -> AppMeasured:
         """The event of the journal for metrics of an app."""
         return AppMeasured(self.round, json.loads(self.value))
+
+
+ESTIMATES = LedgerTable("estimates", EstimateRow, ["round", "name"])

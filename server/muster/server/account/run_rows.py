@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from muster.server.account.columns import Stored
+from muster.server.account.columns import LedgerTable, Stored
 
 Blob = bytes
 """The type, where a column has its name."""
@@ -39,6 +39,9 @@ class RunRow(NamedTuple):
     bytes_down: int = 0
 
 
+RUN = LedgerTable("run", RunRow, private=True)
+
+
 class InputRow(NamedTuple):
     """A row of `inputs`: what the run began with.
 
@@ -51,6 +54,9 @@ class InputRow(NamedTuple):
     kind: str
     name: str
     sha256: str
+
+
+INPUTS = LedgerTable("inputs", InputRow, ["kind", "name"], private=True)
 
 
 class MemberRow(NamedTuple):
@@ -83,6 +89,9 @@ class MemberRow(NamedTuple):
     fingerprint: str | None = None
 
 
+CLIENTS = LedgerTable("clients", MemberRow, ["client"], numbered=True)
+
+
 class GroupEvaluationRow(NamedTuple):
     """A row of `group_evaluations`.
 
@@ -101,6 +110,9 @@ class GroupEvaluationRow(NamedTuple):
     accuracy: float | None
 
 
+GROUP_EVALUATIONS = LedgerTable("group_evaluations", GroupEvaluationRow, ["version", "group"])
+
+
 class DeviceEvaluationRow(NamedTuple):
     """A row of `device_evaluations`.
 
@@ -116,6 +128,9 @@ class DeviceEvaluationRow(NamedTuple):
     examples: int
     loss: Annotated[float, Stored(null=True)]
     accuracy: float | None
+
+
+DEVICE_EVALUATIONS = LedgerTable("device_evaluations", DeviceEvaluationRow, ["version", "client"])
 
 
 class EvaluationRow(NamedTuple):
@@ -138,6 +153,9 @@ class EvaluationRow(NamedTuple):
     at: float
     groups: Sequence[GroupEvaluationRow] = ()
     devices: Sequence[DeviceEvaluationRow] = ()
+
+
+EVALUATIONS = LedgerTable("evaluations", EvaluationRow, ["version"])
 
 
 class StoredVector(NamedTuple):
@@ -172,6 +190,9 @@ class VersionRow(NamedTuple):
     kept: int = 1
 
 
+VERSIONS = LedgerTable("versions", VersionRow, ["version"], private=True)
+
+
 class StateRow(NamedTuple):
     """A row of `aggregator_state`.
 
@@ -184,6 +205,9 @@ class StateRow(NamedTuple):
     sha256: str
     bytes: int
     body: Blob | None
+
+
+AGGREGATOR_STATE = LedgerTable("aggregator_state", StateRow, ["version"], private=True)
 
 
 class MemoryRow(NamedTuple):
@@ -200,6 +224,9 @@ class MemoryRow(NamedTuple):
     round: int
     slot: int
     checksum: str
+
+
+MEMORY = LedgerTable("memory", MemoryRow, ["client"], private=True)
 
 
 class SharedWorkRow(NamedTuple):
@@ -222,6 +249,9 @@ class SharedWorkRow(NamedTuple):
     left_bits: float
 
 
+SHARED_WORK = LedgerTable("shared_work", SharedWorkRow, ["client"], private=True)
+
+
 class FaultRow(NamedTuple):
     """A row of `faults`, which is reserved for injected faults.
 
@@ -237,3 +267,6 @@ class FaultRow(NamedTuple):
     target: str
     status: str
     detail: str | None
+
+
+FAULTS = LedgerTable("faults", FaultRow)

@@ -1,60 +1,12 @@
 """The tables of the ledger, and the version of their schema."""
 
-from muster.server.account.columns import LedgerTable
-from muster.server.account.rows import (
-    AnswerRow,
-    ContributionRow,
-    EstimateRow,
-    RoundRow,
-    TransferRow,
-    ValuationRow,
-)
-from muster.server.account.run_rows import (
-    DeviceEvaluationRow,
-    EvaluationRow,
-    FaultRow,
-    GroupEvaluationRow,
-    InputRow,
-    MemberRow,
-    MemoryRow,
-    RunRow,
-    SharedWorkRow,
-    StateRow,
-    VersionRow,
-)
-
-RUN = LedgerTable("run", RunRow, private=True)
-INPUTS = LedgerTable("inputs", InputRow, ["kind", "name"], private=True)
-CLIENTS = LedgerTable("clients", MemberRow, ["client"], numbered=True)
-ROUNDS = LedgerTable("rounds", RoundRow, ["round"])
-ANSWERS = LedgerTable(
-    "answers",
-    AnswerRow,
-    ["round", "client"],
-    index="CREATE INDEX entered_later ON answers (entered) WHERE entered IS NOT NULL;",
-)
-VALUATIONS = LedgerTable("valuations", ValuationRow, ["round", "client"])
-CONTRIBUTIONS = LedgerTable(
-    "contributions",
-    ContributionRow,
-    index="CREATE UNIQUE INDEX counted_once ON contributions (call_round, client) "
-    "WHERE outcome = 'folded';",
-)
-TRANSFERS = LedgerTable("transfers", TransferRow)
-ESTIMATES = LedgerTable("estimates", EstimateRow, ["round", "name"])
-MEMORY = LedgerTable("memory", MemoryRow, ["client"], private=True)
-SHARED_WORK = LedgerTable("shared_work", SharedWorkRow, ["client"], private=True)
-EVALUATIONS = LedgerTable("evaluations", EvaluationRow, ["version"])
-GROUP_EVALUATIONS = LedgerTable("group_evaluations", GroupEvaluationRow, ["version", "group"])
-DEVICE_EVALUATIONS = LedgerTable("device_evaluations", DeviceEvaluationRow, ["version", "client"])
-FAULTS = LedgerTable("faults", FaultRow)
-VERSIONS = LedgerTable("versions", VersionRow, ["version"], private=True)
-AGGREGATOR_STATE = LedgerTable("aggregator_state", StateRow, ["version"], private=True)
+from muster.server.account import rows, run_rows
 
 LEDGER_TABLES = (
-    RUN, INPUTS, CLIENTS, ROUNDS, ANSWERS, VALUATIONS, CONTRIBUTIONS, TRANSFERS, ESTIMATES, MEMORY,
-    SHARED_WORK, EVALUATIONS, GROUP_EVALUATIONS, DEVICE_EVALUATIONS, FAULTS, VERSIONS,
-    AGGREGATOR_STATE,
+    run_rows.RUN, run_rows.INPUTS, run_rows.CLIENTS, rows.ROUNDS, rows.ANSWERS, rows.VALUATIONS,
+    rows.CONTRIBUTIONS, rows.TRANSFERS, rows.ESTIMATES, run_rows.MEMORY, run_rows.SHARED_WORK,
+    run_rows.EVALUATIONS, run_rows.GROUP_EVALUATIONS, run_rows.DEVICE_EVALUATIONS, run_rows.FAULTS,
+    run_rows.VERSIONS, run_rows.AGGREGATOR_STATE,
 )  # fmt: skip
 
 OLDEST_SCHEMA = 6

@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from muster.server.account.columns import Statement
 from muster.server.account.rows import (
+    CONTRIBUTIONS,
+    ESTIMATES,
+    TRANSFERS,
+    VALUATIONS,
     ContributionRow,
     EstimateRow,
     TransferRow,
     ValuationRow,
 )
-from muster.server.account.run_rows import MemoryRow, SharedWorkRow
-from muster.server.account.tables import (
-    CONTRIBUTIONS,
-    ESTIMATES,
-    MEMORY,
-    SHARED_WORK,
-    TRANSFERS,
-    VALUATIONS,
-)
+from muster.server.account.run_rows import MEMORY, SHARED_WORK, MemoryRow, SharedWorkRow
 
 
 class EndedWork(NamedTuple):
@@ -27,9 +24,6 @@ class EndedWork(NamedTuple):
     end_s: float
     round: int
     client: str
-
-
-Statement = tuple[str, Sequence[Sequence[Any]]]
 
 
 @dataclass(slots=True)
@@ -61,10 +55,10 @@ class PendingTransaction:
 
     def statements(self) -> list[Statement]:
         return [
-            (CONTRIBUTIONS.insert(), [row.values() for row in self.contributions]),
-            (VALUATIONS.insert(), self.valuations),
-            (TRANSFERS.insert(), self.transfers),
-            (ESTIMATES.insert(), self.estimates),
+            CONTRIBUTIONS.insert(self.contributions),
+            VALUATIONS.insert(self.valuations),
+            TRANSFERS.insert(self.transfers),
+            ESTIMATES.insert(self.estimates),
             (
                 (
                     "UPDATE clients SET sessions = sessions + 1, fingerprint = told.fingerprint, "
@@ -78,8 +72,8 @@ class PendingTransaction:
                 "UPDATE answers SET bytes_down = bytes_down + ? WHERE round = ? AND client = ?",
                 self.resent,
             ),
-            (MEMORY.insert("INSERT OR REPLACE"), self.memory),
-            (SHARED_WORK.insert("INSERT OR REPLACE"), self.work),
+            MEMORY.insert(self.memory, "INSERT OR REPLACE"),
+            SHARED_WORK.insert(self.work, "INSERT OR REPLACE"),
             (
                 (
                     "UPDATE answers SET modelled_s = work.ended_s - r.scenario_s FROM rounds AS r "

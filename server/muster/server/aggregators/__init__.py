@@ -1,13 +1,15 @@
 """The aggregators: one file per rule, and the table of the built-in rules.
 
 `contract` defines the interface that a rule implements, `bases` the ways in which it changes the
-model, `facts` what it may know, `values` what goes in and comes out, `requirements` what it can
-require, and `combinations` with what that cannot be combined. `averaging`, `inverse`, `estimation`,
+model, `facts` what it may know, `values` what goes in and comes out, and
+`combinations` what cannot be combined with what it requires. `averaging`, `inverse`, `estimation`,
 `robust` and `retaining` hold what several rules share; `blocks` and `coverage` are arithmetic. Of
 the other folders of the server only knowledge is imported.
 """
 
 from muster.common.plugins import Registry
+from muster.common.requirements import Requirement
+from muster.common.withholders import Withholder
 from muster.server.aggregators.aaggff_s import AaggffS
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.bases import Combining, Recalling, Remembering, Stepping, Strategy
@@ -38,7 +40,6 @@ from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
 from muster.server.aggregators.q_fedavg import QFedAvg
 from muster.server.aggregators.rational_fedavg import RationalFedAvg
-from muster.server.aggregators.requirements import Requirement, Withholder
 from muster.server.aggregators.scaffold import Scaffold
 from muster.server.aggregators.trimmed_mean import TrimmedMean
 from muster.server.aggregators.values import State, Weighing

@@ -6,8 +6,8 @@ A combination that is not in the table, and that no rule or mode refuses by itse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from muster.server.aggregators.requirements import Requirement as R
-from muster.server.aggregators.requirements import Withholder as W
+from muster.common.requirements import Requirement as R
+from muster.common.withholders import Withholder as W
 
 
 class Required(NamedTuple):
@@ -16,11 +16,13 @@ class Required(NamedTuple):
     Attributes:
         by: the feature's name: that of the rule, or the key of a setting.
         place: the key of the group that has the feature; empty if it concerns the whole scenario.
+        key: the key of the feature if several can have the requirement, for example several faults.
     """
 
     requirement: R
     by: str
     place: str = ""
+    key: str = ""
 
 
 class Withheld(NamedTuple):
@@ -47,7 +49,7 @@ def excluded(required: Iterable[Required], withheld: Iterable[Withheld]) -> Iter
             if template is None or elsewhere:
                 continue
             place = need.place or other.place
-            sentence = template.format(by=need.by, found=other.found, place=place)
+            sentence = template.format(by=need.by, found=other.found, place=place, key=need.key)
             if sentence not in said:
                 said.add(sentence)
                 yield sentence
@@ -136,6 +138,18 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "'full'",
     (R.COVARIATES, W.NO_COVARIATES): "server.aggregator: it corrects for covariates Z, but no "
     "group has any; name some in groups.covariates.z",
+    (R.EQUAL_CALLS, W.PREFERENCE): "server.aggregator: the weights of {by!r} assume that every "
+    "device is called equally often, but with server.selection = {found!r} some are called more "
+    "often; expected 'all' or 'uniform'",
+    (R.EVERY_CALL, W.SELECTION): "server.aggregator: normalise = 'horvitz-thompson' needs every "
+    "device called, but server.selection is {found!r}; expected 'all', or normalise = 'hajek'",
+    (R.CALLS_OF_ABSENT, W.PRESENT_SELECTION): "server.aggregator: {by!r} learns from absent "
+    "devices, which with server.selection = {found!r} are called only in lockstep, so their rows "
+    "would outnumber those of the others; expected clock.kind = 'rounds', or server.selection = "
+    "'all'",
+    (R.PROJECTION, W.NO_PROJECTION): "server.aggregator: {by} (equation 10) multiplies the "
+    "parameters by N/|S|·Σ p, whose mean is above 1, so it diverges by itself; set "
+    "training.projection_radius, or take 'weighted-normalised'",
     (R.STRATEGY, W.NO_APP): "server.aggregator: {by!r} runs the strategy of a Flower app, but the "
     "task has none; set task.name = 'flower', or take a rule of muster",
     (R.STRATEGY, W.SELECTION): "server.aggregator: with {by!r} the strategy of the app chooses the "
@@ -207,8 +221,42 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.SLOTS, W.LATER_ROUNDS): "server.mode: a channel slot is granted for the transfers of one "
     "round, and updates outlive theirs; leave out groups.shared_link.slots, or take the "
     "synchronous mode",
+    (R.GRANTS, W.RUNNING_CLOCK): "{place}.shared_link.slots: slots need clock.kind = 'rounds' or "
+    "'modelled'; found {found!r}",
+    (R.DRAWN_CALLS, W.SELECTION): "server.selection: {found!r} selects devices for a round; in the "
+    "{by} mode `concurrency` says how many devices work, and the server draws them. Leave the "
+    "selection out",
+    (R.DEADLINE, W.NO_DEADLINE): "server.deadline_s: required with clock.kind = {by!r}, because "
+    "devices may leave during a round",
+    (R.MODELLED_WORK, W.NO_DURATION): "{place}.device.examples_per_s: with clock.kind = 'modelled' "
+    "a round lasts as long as its modelled work, and that of this group takes no time; expected a "
+    "speed, or a link",
+    (R.OWN_LINK, W.PACKED): "{place}.devices_per_process: {found} devices of a process share one "
+    "connection, but each device needs a link of its own; expected 1 with a link",
+    (R.WALL_TIME, W.SCALED_TIME): "clock.scale: {found}, but links are real and run in wall time; "
+    "expected 1 with links",
+    (R.MEASURED_LINKS, W.NO_LINKS): "verify: no group has a link to measure; set "
+    "groups.link.profile",
     (R.GOAL, W.COUNTED_VERSIONS): "server.goal: with server.mode {found!r}, server.mode.k is the "
     "number of updates that make a version; leave out server.goal = {by}",
+    (R.GRADIENT, W.PROJECTION): "training.gradient: it takes no local step, so projection_radius "
+    "has nothing to act on; leave it out",
+    (R.GRADIENT, W.PROXIMAL): "training.gradient: it takes no local step, so proximal_mu has "
+    "nothing to act on; leave it out",
+    (R.GRADIENT, W.OPTIMIZER): "training.gradient: it takes no local step, so the optimizer has "
+    "nothing to act on; expected optimizer = 'sgd' without settings, found {found}",
+    (R.GRADIENT, W.CLIPPED_STEPS): "training.gradient: it takes no local step, so clip_norm has "
+    "nothing to act on; leave it out, or set clip_update, which clips the gradient that a device "
+    "returns",
+    (R.TOGETHER, W.TRAINER): "training.together: training.trainer = {found!r} trains one device at "
+    "a time; leave one of them out",
+    (
+        R.TOGETHER,
+        W.OWN_OPTIMIZER,
+    ): "training.together: the optimizer {found!r} moves the "
+    "parameters of one device; expected an optimizer of muster's own, or together = 1",
+    (R.NOISE, W.UNCLIPPED_UPDATES): "training.update_noise: {by} needs clip_update: without a "
+    "largest norm, no noise hides an update; set clip_update too",
     (R.CONTROL, W.NO_CONTROL): "training.control_variates: the aggregator turns it on, and "
     "{found!r} has no control variates; leave it out",
     (R.APP, W.TRAINING_SETTINGS): "training.{found}: the app trains; leave it out, and set "
@@ -220,6 +268,23 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.APP, W.RATIONAL): "{place}.participation: rational devices judge models on examples that "
     "muster knows; leave kind = 'rational' out",
     (R.APP, W.GROUP_LENGTHS): "{place}.training: the app decides how long it trains; leave it out",
+    (R.BATTERY, W.NO_BATTERY): "{key}.do: {by} needs a battery, but the devices of group {found!r} "
+    "have none; choose another target, or device.profile = 'phone' or 'tablet'",
+    (R.SPEED, W.NO_SPEED): "{key}.do: {by} multiplies modelled seconds of training, but group "
+    "{found!r} has no device.examples_per_s, so its training counts as 0 seconds; set it, or "
+    "choose another target",
+    (R.KEPT_UPDATE, W.PACKED): "{key}.do: {by} sends an update that the device has kept, but "
+    "devices that share a process keep none; expected {place}.devices_per_process = 1, found "
+    "{found}",
+    (R.SENT_UPDATE, W.PARTIAL_SUMS): "{key}.do: {by} damages updates on their way, but those of "
+    "group {found!r} stay in their process; expected partial_sums = false",
+    (R.GATEWAY, W.NO_GATEWAY): "{key}.do: {by} acts at a gateway, but group {found!r} has none; "
+    "give it a link, for example link.profile = 'unshaped'",
+    (R.RATES, W.NO_RATES): "{key}.do: {by} multiplies the rates of links, but those of group "
+    "{found!r} have no rates; set link.up and link.down, or link.profile",
+    (R.LABELS, W.NUMBERS): "{key}.do: {by} replaces labels of a classification, but the task "
+    "predicts numbers; take a task that classifies",
 }
 """The sentence with which a requirement and a withholder are refused together. `{by}` and `{found}`
-stand for what the scenario says, and `{place}` for the key of the group."""
+stand for what the scenario says, `{place}` for the key of the group, and `{key}` for that of the
+feature."""

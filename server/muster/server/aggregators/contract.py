@@ -34,11 +34,11 @@ import numpy as np
 
 from muster.common.exact_sum import apply
 from muster.common.plugins import Plugin
+from muster.common.requirements import Requirement
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.aggregators.coverage import apply_covered
 from muster.server.aggregators.facts import Cohort, Conditions, Contribution, Need
-from muster.server.aggregators.requirements import Requirement
 from muster.server.aggregators.values import CountedRound, MadeModel, Retention, State, Weighing
 from muster.server.knowledge.population import Population
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from muster.common.bounds import Positive
+from muster.common.requirements import Requirement
 from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Contribution, Need
-from muster.server.aggregators.requirements import Requirement
 from muster.server.aggregators.values import State
 
 

@@ -16,14 +16,14 @@ from muster.common.seeds import FloatArray, stream
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.retaining import DeviceWeights, UtilityConstrained, has_curve
 from muster.server.knowledge.solvers import cvxpy_module
-from muster.server.knowledge.utilities import (
+from muster.server.knowledge.strategies import (
+    REGULARIZATION,
     Strategies,
-    Utilities,
-    for_one,
-    most_satisfied,
+    StrategyProblem,
     solve,
-    stays,
+    weight_error,
 )
+from muster.server.knowledge.utilities import Utilities, for_one, most_satisfied, stays
 
 
 class FedUca(UtilityConstrained):
@@ -40,6 +40,10 @@ class FedUca(UtilityConstrained):
     slack: Annotated[float, Field(ge=0, le=1)] = 0.0
     """ε, by how much utilities must exceed thresholds."""
 
+    regularization: Annotated[float, Field(ge=0, le=1)] = REGULARIZATION
+    """λ of ½λ‖R − 1/N‖², which is added to the objective of problem 7. With λ = 0 the problem is
+    that of the paper, which has many solutions: the solver then decides which of them is taken."""
+
     def solved(
         self, clients: Sequence[str], cohort: Cohort, utilities: Utilities, old: FloatArray
     ) -> DeviceWeights:
@@ -47,22 +51,32 @@ class FedUca(UtilityConstrained):
         count = min(self.strategies, len(clients))
         draws = stream(cohort.seed, "aggregation", cohort.round)
         mixture = _mixture(np.full(count, self.concentration), draws)
-        found = solve(utilities, mixture, self.slack)
+        problem = StrategyProblem(utilities, mixture, self.slack, self.regularization)
+        found = solve(problem)
         estimates: dict[str, Any] = {
             "mixture": {str(number): share for number, share in enumerate(mixture.tolist())},
             "attainable": most_satisfied(utilities),
         }
+        failed = found.fallen_back if isinstance(found, Strategies) else found
+        estimates["solver_failures"] = len(failed)
+        # Without numbers, so that each is said once in a run; the ledger has them by round.
+        names = dict.fromkeys(sentence.partition(":")[0] for sentence in failed)
+        warnings = [f"{name} failed to solve for the weights (estimate 'solver')" for name in names]
         if not isinstance(found, Strategies):
-            failed = "; ".join(found)
-            warning = f"no solver found weights, so those of the round before stay: {failed}"
-            estimates["solver"] = f"none ({failed})"
-            return DeviceWeights(old, {}, estimates, [warning])
-        estimates["solver"] = "; ".join([*found.fallen_back, found.solver])
+            estimates["solver"] = f"none ({'; '.join(failed)})"
+            kept = "no solver found weights, so those of the round before stay"
+            return DeviceWeights(old, {}, estimates, [*warnings, kept])
+        estimates["solver"] = "; ".join([*failed, found.solver])
+        estimates["optimality_gap"] = found.gap
+        if self.regularization > 0:
+            estimates["weight_error"] = weight_error(problem, found.gap)
         estimates["strategies"] = {
             str(number): dict(zip(clients, row, strict=True))
             for number, row in enumerate(found.matrix.tolist())
         }
-        alpha, expected = mixture @ found.matrix, mixture @ utilities.at(found.matrix)
+        # Written as a move from 1/N, so that strategies of equal weights give exactly 1/N.
+        alpha = 1 / len(clients) + mixture @ (found.matrix - 1 / len(clients))
+        expected = mixture @ utilities.at(found.matrix)
         if count > 1:
             estimates["discrepancy_bound"] = mixture_bound(mixture, len(clients))
         reports = np.array([has_curve(cohort.valuations.get(client)) for client in clients])
@@ -76,7 +90,7 @@ class FedUca(UtilityConstrained):
         gap = utilities.at(alpha) - expected
         estimates["missing_utility"] = dict(zip(clients, missing.tolist(), strict=True))
         estimates["jensen_gap"] = dict(zip(clients, gap.tolist(), strict=True))
-        return DeviceWeights(alpha, {}, estimates)
+        return DeviceWeights(alpha, {}, estimates, warnings)
 
     def prepare(self) -> None:
         cvxpy_module()

@@ -7,15 +7,16 @@ default here divides by the sum of the weights (Hájek).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field
 
+from muster.common.requirements import Requirement
 from muster.common.seeds import FloatArray, IntArray
 from muster.server.aggregators.contract import Aggregator
-from muster.server.aggregators.facts import Cohort, Conditions
+from muster.server.aggregators.facts import Cohort
 
 UNKNOWN: Final = math.inf
 """An unknown propensity, usually because X is unknown. The update gets the weight 1/∞ = 0."""
@@ -46,27 +47,11 @@ class InversePropensity(Aggregator):
         """
         return math.fsum(weights) if self.normalise == "hajek" else estimated
 
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        if conditions.selection == "all":
-            return
-        if conditions.selection != "uniform":
-            yield (
-                f"its weights assume that every device is called equally often, but with "
-                f"server.selection = {conditions.selection!r} some are called more often; expected "
-                f"'all' or 'uniform'"
-            )
-        elif self.normalise == "horvitz-thompson":
-            yield (
-                "normalise = 'horvitz-thompson' needs every device called, but server.selection is "
-                "'uniform'; expected 'all', or normalise = 'hajek'"
-            )
-        elif not conditions.lockstep:
-            yield (
-                "server.selection = 'uniform' needs clock.kind = 'rounds' with this rule, because "
-                "with other clocks absent devices are never called, and their rows would "
-                "outnumber those of the others"
-            )
+    def requires(self) -> frozenset[Requirement]:
+        of_calls = {Requirement.EQUAL_CALLS, Requirement.CALLS_OF_ABSENT}
+        if self.normalise == "horvitz-thompson":
+            of_calls.add(Requirement.EVERY_CALL)
+        return super().requires() | of_calls
 
 
 def of_contributions(

@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from muster.common.bounds import Positive
+from muster.common.requirements import Requirement
 from muster.server.aggregators.contract import Aggregator
 from muster.server.aggregators.facts import Cohort, Contribution, Need
-from muster.server.aggregators.requirements import Requirement
 from muster.server.aggregators.values import State, Weighing
 
 _LEAST_LOSS = 1e-10

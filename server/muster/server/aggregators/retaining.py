@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from muster.common.exchange import Valuation
+from muster.common.requirements import Requirement
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.aggregators.bases import Recalling
 from muster.server.aggregators.facts import Cohort, Need
-from muster.server.aggregators.requirements import Requirement
 from muster.server.aggregators.values import Retention, State, Weighing
 from muster.server.knowledge.utilities import Utilities, stays
 

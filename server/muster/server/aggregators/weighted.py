@@ -13,9 +13,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
+from muster.common.requirements import Requirement
 from muster.common.seeds import FloatArray
 from muster.server.aggregators.averaging import Averaging
-from muster.server.aggregators.facts import Cohort, Conditions, Need
+from muster.server.aggregators.facts import Cohort, Need
 from muster.server.aggregators.values import State, Weighing
 from muster.server.knowledge.population import Population
 
@@ -83,11 +84,5 @@ class Weighted(WeightedNormalised):
     def _divisor(self, weights: list[float], cohort: Cohort) -> float:
         return len(weights) / int(cohort.population.enrolled.sum())
 
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        if not conditions.projected:
-            yield (
-                "weighted (equation 10) multiplies the parameters by N/|S|·Σ p, whose mean is "
-                "above 1, so it diverges by itself; set training.projection_radius, or take "
-                "'weighted-normalised'"
-            )
+    def requires(self) -> frozenset[Requirement]:
+        return super().requires() | {Requirement.PROJECTION}

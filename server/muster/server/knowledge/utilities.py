@@ -4,24 +4,14 @@ Client k has the utility u_k(r) = −a_k·r² + b_k·r + c_k of its weight r, wi
 below its threshold γ_k. There are N clients.
 
 Yashwanth et al., Federated Learning by Utility-Constrained Stochastic Aggregation for Improving
-Rational Participation, 2026, problem 7. https://arxiv.org/abs/2605.18020
+Rational Participation, 2026. https://arxiv.org/abs/2605.18020
 """
 
-import warnings
-from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from muster.common.seeds import BoolArray, FloatArray
-from muster.server.knowledge.solvers import cvxpy_module
-
-SPREAD: Final = 1e-4
-"""Factor of ½‖R − 1/N‖² that is added to the objective, because the problem alone has many
-solutions. With it there is one, so that solvers agree."""
-
-SOLVERS: Final = ("CLARABEL", "SCS")
-"""The solvers in the order in which they are tried."""
 
 ROUNDING: Final = 1e-9
 """By how much weights may exceed the sum 1, because thresholds that are utilities of a weight are
@@ -72,78 +62,6 @@ class Utilities(NamedTuple):
             inside = np.where(staying, middle, inside)
             outside = np.where(staying, outside, middle)
         return inside
-
-
-class Strategies(NamedTuple):
-    """A solution of problem 7.
-
-    Attributes:
-        matrix: R, the weights of the n_s strategies, shape (n_s, N); rows have the sum 1.
-        solver: CLARABEL or SCS.
-        fallen_back: one sentence for each solver that failed before.
-    """
-
-    matrix: FloatArray
-    solver: str
-    fallen_back: tuple[str, ...] = ()
-
-
-def solve(utilities: Utilities, mixture: FloatArray, slack: float) -> Strategies | tuple[str, ...]:
-    """Solve problem 7: minimise ½‖t‖² over R ≥ 0 and t ≥ 0, subject to R·1 = 1, 1ᵀR = (n_s/N)·1ᵀ
-    (dropped for n_s = 1), and Σ_i s_i·u_k(R_ik) ≥ γ_k + ε − t_k.
-
-    Args:
-        mixture: s, shape (n_s,), > 0 with the sum 1.
-        slack: ε.
-
-    Returns:
-        The solution, or one sentence for each solver that failed. The problem always has a
-        solution, so a failure is numerical.
-    """
-    cp = cvxpy_module()
-    a, b, c, threshold = utilities
-    problem, matrix, parameters = _problem(len(mixture), len(a))
-    curvature, slope, rest = parameters
-    curvature.value = np.sqrt(np.outer(mixture, a))
-    slope.value = np.outer(mixture, b)
-    rest.value = c - threshold - slack
-    failures = list[str]()
-    for solver in SOLVERS:
-        with warnings.catch_warnings():  # the status is checked below
-            warnings.simplefilter("ignore")
-            try:
-                # Otherwise the last bits would depend on what this process has solved before.
-                problem.solve(solver=solver, warm_start=False)
-            except (cp.error.SolverError, ArithmeticError, ValueError) as error:
-                failures.append(f"{solver}: {type(error).__name__}: {error}")
-                continue
-        if problem.status == cp.OPTIMAL and matrix.value is not None:
-            rows = np.maximum(matrix.value, 0.0)
-            rows /= rows.sum(axis=1, keepdims=True)
-            return Strategies(rows, solver, tuple(failures))
-        failures.append(f"{solver}: its status is {problem.status}")
-    return tuple(failures)
-
-
-@cache
-def _problem(strategies: int, clients: int) -> tuple[Any, Any, tuple[Any, Any, Any]]:
-    """Problem 7 with parameters, which cvxpy compiles once: the problem, R, and the parameters
-    √(s_i·a_k), s_i·b_k and c_k − γ_k − ε."""
-    cp = cvxpy_module()
-    shape = strategies, clients
-    matrix, missing = cp.Variable(shape, nonneg=True), cp.Variable(clients, nonneg=True)
-    curvature, slope = cp.Parameter(shape, nonneg=True), cp.Parameter(shape)
-    rest = cp.Parameter(clients)
-    # Σ_i s_i·a_k·R_ik² ≤ y_k is ‖(2·√(s_i·a_k)·R_ik, y_k − 1)‖ ≤ y_k + 1: all k in one condition.
-    room = cp.sum(cp.multiply(slope, matrix), axis=0) + rest + missing
-    scaled = 2 * cp.multiply(curvature, matrix)
-    norms = cp.vstack([scaled, cp.reshape(room - 1, (1, clients), order="C")])
-    conditions = [cp.SOC(room + 1, norms, axis=0), cp.sum(matrix, axis=1) == 1]
-    if strategies > 1:
-        conditions.append(cp.sum(matrix, axis=0) == strategies / clients)
-    spread = cp.sum_squares(matrix - 1 / clients)
-    cost = 0.5 * cp.sum_squares(missing) + 0.5 * SPREAD * spread
-    return cp.Problem(cp.Minimize(cost), conditions), matrix, (curvature, slope, rest)
 
 
 def stays(utilities: Utilities, weights: FloatArray) -> BoolArray:

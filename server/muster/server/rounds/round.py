@@ -26,6 +26,7 @@ from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
 from muster.server.rounds.round_length import closes_s
 from muster.server.rounds.rules import Rules
+from muster.server.rounds.staleness import is_too_stale, staleness
 
 
 @dataclass(slots=True)
@@ -112,13 +113,12 @@ class Round:
 
     def is_stale(self, member: CohortMember) -> bool:
         """Whether the update of a member could no longer count in this round."""
-        limit = self.rules.max_staleness
-        return limit is not None and self.base_version - member.base_version > limit
+        behind = staleness(self.base_version, member.base_version)
+        return is_too_stale(behind, self.rules.max_staleness)
 
     def staleness_of(self, client: str) -> int:
-        """Staleness of the update of a member: the number of versions that were made between the
-        version that it trained from and this round."""
-        return self.base_version - self.cohort[client].base_version
+        """The staleness with which the update of a member counts in this round."""
+        return staleness(self.base_version, self.cohort[client].base_version)
 
     def has_call(self, key: Key) -> bool:
         """Whether a key is that of a member's assignment, whichever attempt."""

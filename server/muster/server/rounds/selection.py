@@ -35,6 +35,10 @@ class Selection(Plugin):
         """
         raise NotImplementedError
 
+    def prefers(self) -> bool:
+        """Whether some devices may be called more often than others that are there as often."""
+        return True
+
     def goal(self) -> int | None:
         """The number of updates that closes a round; None if the policy does not set one."""
         return None
@@ -47,6 +51,9 @@ class Selection(Plugin):
 
 class SelectAll(Selection):
     """All devices that may be called."""
+
+    def prefers(self) -> bool:
+        return False
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
         return [candidate.client for candidate in candidates]
@@ -75,6 +82,9 @@ class _KOf(Selection):
 
 class UniformSelection(_KOf):
     """k devices without replacement; every set of k devices is equally likely."""
+
+    def prefers(self) -> bool:
+        return False
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
         chosen = draws().choice(len(candidates), self.called(len(candidates)), replace=False)

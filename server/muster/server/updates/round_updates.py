@@ -9,6 +9,7 @@ from muster.server.account.rows import AnswerRow
 from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import Contribution
 from muster.server.rounds.round import Round
+from muster.server.rounds.staleness import staleness
 from muster.server.updates.uploads import HeldBody, ReceivedBody
 
 
@@ -71,8 +72,8 @@ class RoundUpdates:
         counted = {update.update.key.client for update in folded}
         next, stale = self.round.successor(counted, base_version)
         for client, member in stale.items():
-            staleness = base_version - member.base_version
-            self._end(client, "late", Reason.STALE, pending, at, staleness)
+            behind = staleness(base_version, member.base_version)
+            self._end(client, "late", Reason.STALE, pending, at, behind)
         accepted = {c: u for c, u in self.accepted.items() if c in next.cohort}
         answered = {c: at for c, at in self.answered_at.items() if c in next.cohort}
         return RoundUpdates(next, (), accepted, answered)
@@ -89,7 +90,7 @@ class RoundUpdates:
         reason: Reason,
         pending: PendingRows,
         at: float,
-        staleness: int = 0,
+        behind: int = 0,
     ) -> None:
         """Enter an assignment that ends without counting, with its update if that has arrived."""
         member, accepted = self.round.cohort[client], self.accepted.pop(client, None)
@@ -99,7 +100,7 @@ class RoundUpdates:
             return
         accepted.body.close()
         fate = outcome, reason, at, accepted.cost, member.claim()
-        pending.contribution(accepted.update, member.base_version, *fate, staleness=staleness)
+        pending.contribution(accepted.update, member.base_version, *fate, staleness=behind)
 
     def accepted_calls(self) -> int:
         """The number of devices that accepted the call, including those that then gave up."""
@@ -151,12 +152,10 @@ class RoundUpdates:
                 continue
             update, cost = accepted.update, accepted.cost
             member = self.round.cohort[client]
-            weight, number, staleness = None, member.round, 0
+            weight, number, behind = None, member.round, 0
             if client in counted:
                 weight, number = accepted.weight, self.round.number
-                staleness = self.round.staleness_of(client)
+                behind = self.round.staleness_of(client)
             fate = *outcome, at, cost, member.claim(), weight
-            pending.contribution(
-                update, member.base_version, *fate, round=number, staleness=staleness
-            )
+            pending.contribution(update, member.base_version, *fate, round=number, staleness=behind)
         pending.aborts(self.round, at)

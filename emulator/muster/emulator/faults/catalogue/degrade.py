@@ -1,11 +1,10 @@
 """The fault `degrade`."""
 
-from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from muster.common.faults import FaultConditions
+from muster.common.requirements import Requirement
 from muster.emulator.faults.catalogue.shape_fault import ShapeFault
 from muster.emulator.faults.link_changes import LinkChange
 from muster.emulator.faults.link_measures import LinkMeasures, way_of
@@ -18,17 +17,10 @@ class Degrade(ShapeFault):
     faults that overlap multiply. In lockstep real transfers take longer, but not their modelled
     durations, so the model does not change."""
 
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.GATEWAY, Requirement.RATES})
+
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Factor of the rates."""
-
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        for group in conditions.groups:
-            if group.gateway and not group.rates:
-                yield (
-                    f"degrade multiplies the rates of links, but those of group {group.name!r} "
-                    f"have no rates; set link.up and link.down, or link.profile"
-                )
 
     def change(self) -> LinkChange:
         return LinkChange(rate_factor=self.factor)

@@ -1,9 +1,9 @@
 """What all faults have that strike the links of devices at their gateways."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from muster.common.faults import FaultConditions
+from muster.common.requirements import Requirement
 from muster.emulator.faults.injection import FaultSite, InjectedFault
 from muster.emulator.faults.link_changes import LinkChange
 
@@ -11,17 +11,11 @@ from muster.emulator.faults.link_changes import LinkChange
 class LinkFault(InjectedFault):
     """A fault that changes the links of devices while it lasts."""
 
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.GATEWAY})
+
     def change(self) -> LinkChange:
         """What it changes on a link."""
         raise NotImplementedError
-
-    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        for group in conditions.groups:
-            if not group.gateway:
-                yield (
-                    f"{self.kind} acts at a gateway, but group {group.name!r} has none; give it a "
-                    f"link, for example link.profile = 'unshaped'"
-                )
 
     async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
         await site.links.begin(targets, self.change())

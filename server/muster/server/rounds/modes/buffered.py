@@ -13,8 +13,8 @@ from pydantic import Field
 from muster.common.bounds import DeviceCount
 from muster.server.rounds.modes.carrying import Carrying
 from muster.server.rounds.modes.contract import Completion, ModeConditions, RoundEnd
-from muster.server.rounds.modes.staleness_weights import AnyStalenessWeight, Polynomial
 from muster.server.rounds.selection import Candidate, Draws, Selection
+from muster.server.rounds.staleness import AnyStalenessWeight, Polynomial
 from muster.server.rounds.steps import step_at
 
 _MOST_BY_FINISH = 1_000
@@ -47,6 +47,9 @@ class Buffered(Carrying):
         each = self.calls_at == "finish"
         return Completion(goal=self.k, deadline_s=deadline_s, least=self.k, each=each)
 
+    def draws_devices(self) -> bool:
+        return True
+
     def next_s(self, ended: RoundEnd, round_s: float) -> float:
         if ended.finished_s:
             return max(ended.opened_s, *ended.finished_s)
@@ -68,7 +71,7 @@ class Buffered(Carrying):
         return [candidates[place].client for place in sorted(chosen)]
 
     def refusals(self, conditions: ModeConditions) -> Iterator[str]:
-        devices, selection = conditions.devices, conditions.selection
+        devices = conditions.devices
         if self.k > self.concurrency:
             yield (
                 f"k: {self.k} updates make a version, but at most {self.concurrency} assignments "
@@ -80,12 +83,6 @@ class Buffered(Carrying):
             yield (
                 f"k: {self.k} updates make a version, and with calls_at = 'finish' each is a round "
                 f"of its own; expected k of at most {_MOST_BY_FINISH:,}, or calls_at = 'version'"
-            )
-        if selection.kind != "all":
-            yield (
-                f"server.selection: {selection.kind!r} selects devices for a round; in the "
-                f"buffered mode `concurrency` says how many devices work, and the server draws "
-                f"them. Leave the selection out"
             )
         if conditions.minimum > self.k:
             yield (

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.server.rounds.modes.contract import Mode
-from muster.server.rounds.modes.staleness_weights import AnyStalenessWeight, Constant
+from muster.server.rounds.staleness import AnyStalenessWeight, Constant
 
 
 class Carrying(Mode):

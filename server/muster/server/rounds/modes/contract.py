@@ -114,6 +114,10 @@ class Mode(Plugin):
         """Whether an assignment may outlive the round of its call."""
         return False
 
+    def draws_devices(self) -> bool:
+        """Whether the mode itself decides how many devices work, and the server draws them."""
+        return False
+
     def calls_whom_it_selects(self) -> bool:
         """Whether every round calls exactly the devices that `server.selection` draws for it,
         independently of the rounds before. The account of privacy relies on it."""

@@ -1,4 +1,8 @@
-"""Weights of stale updates: the factor by which an update's weight falls with its staleness.
+"""Staleness: how many versions an update is behind, whether that is too many, and what it costs.
+
+Server, plan, audit and simulation all count staleness by this module, and the ledger records it
+with every update. A weight of stale updates is the factor by which an update's weight falls with
+its staleness.
 
 The three functions are those of Xie, Koyejo, Gupta: Asynchronous Federated Optimization (2019),
 section 5.2, where the third is called hinge.
@@ -11,6 +15,21 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.bounds import NotNegative
 from muster.common.plugins import Plugin, Registry
+
+
+def staleness(newest: int, trained_from: int) -> int:
+    """The number of versions that were made between the version that an update was trained from and
+    the newest one when its round opened."""
+    return newest - trained_from
+
+
+def is_too_stale(staleness: int, most: int | None) -> bool:
+    """Whether an update is too stale to count.
+
+    Args:
+        most: the largest staleness with which an update counts; None: any.
+    """
+    return most is not None and staleness > most
 
 
 class StalenessWeight(Plugin):
