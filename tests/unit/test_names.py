@@ -27,7 +27,7 @@ ALLOWED = {
     "emulator/muster/studies": "a study is about the rules and modes that it compares",
     "emulator/muster/simulation": "fleets that the simulation plays, one for each kind of trouble",
     "emulator/muster/chaos": "fleets are drawn from a list, so that a seed gives the same one",
-    "emulator/muster/emulator/run_audit": "independent formulas, and defaults of old run folders",
+    "emulator/muster/emulator/run_audit": "the defaults of old run folders",
     "server/muster/server/settings/server.py": "the defaults of server.aggregator and server.mode",
 }
 

@@ -1,4 +1,4 @@
-"""`muster audit`: checks a run folder by other code than that which made it."""
+"""`muster audit`: checks a run folder, and repeats the run's own rule."""
 
 import sys
 from pathlib import Path

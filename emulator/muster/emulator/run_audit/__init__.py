@@ -1,4 +1,4 @@
-"""`muster audit`: checks a run folder by itself, with other code than that which made the run.
+"""`muster audit`: checks a run folder by itself, and repeats the rule of the run.
 
 `auditing` runs the checks, one file each for the ledger, the weights, the models and the other
 files; `exact_total`, `formulas` and `next_model` derive again what the server has computed.

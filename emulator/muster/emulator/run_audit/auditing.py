@@ -13,15 +13,17 @@ from muster.emulator.run_audit.ledger_checks import (
     check_weights,
 )
 from muster.emulator.run_audit.model_checks import (
-    check_aggregation,
     check_memory,
-    check_model,
     check_versions,
 )
 from muster.emulator.run_audit.record_checks import check_inputs, check_journal, check_summary
 from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
+from muster.emulator.run_audit.rule_checks import (
+    check_aggregation,
+    check_model,
+    check_weighing,
+)
 from muster.emulator.run_audit.time_checks import check_times
-from muster.emulator.run_audit.utility_weights import check_utility_weights
 from muster.emulator.run_folder.folder import run_folder
 
 CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
@@ -30,8 +32,8 @@ CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
     ("rounds and versions", check_rounds),
     ("scenario time", check_times),
     ("contributions, each at most once", check_contributions),
-    ("weights and staleness", check_weights),
-    ("weights of rational devices", check_utility_weights),
+    ("sums of the weights", check_weights),
+    ("weights by the rule of the run", check_weighing),
     ("evaluations", check_evaluations),
     ("stored versions", check_versions),
     ("remembered updates", check_memory),
@@ -46,9 +48,9 @@ CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
 def audit(folder: Path | str) -> AuditResult:
     """Check the run in a folder, which may still be going on.
 
-    The audit writes nothing. It reads the ledger with its own queries and computes weights, sums
-    and models by its own formulas. It shares with the server the classes that read settings, and
-    the codecs that decode compressed updates.
+    The audit writes nothing into the folder. It reads the ledger with its own queries, and repeats
+    weights and models with the code of the run's own rule, also of one of the user's own. So it
+    finds what was changed or damaged after the run, and not an error in the rule.
 
     Raises:
         ConfigError: there is no run in the folder, or its scenario cannot be read.

@@ -11,11 +11,14 @@ from typing import Any
 import orjson
 
 from muster.common.clock_kinds import is_lockstep
-from muster.common.errors import ConfigError
+from muster.common.config import validate
+from muster.common.errors import ConfigError, MusterError
+from muster.common.own_code import use
 from muster.common.toml import parse_toml
 from muster.emulator.records.ledger_file import damaged, open_ledger
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
+from muster.server.settings.process import ServerProcess
 
 Row = sqlite3.Row
 
@@ -122,6 +125,17 @@ class Evidence:
             ) from None
 
     @cached_property
+    def config(self) -> ServerProcess | str:
+        """The configuration of the server's process, with the rule and the mode of the run, also
+        those of the user's own; a sentence if they cannot be read."""
+        try:
+            if isinstance(modules := self.scenario.get("modules"), str):
+                use(modules)
+            return validate(ServerProcess, self.server_config, "setup/server.json")
+        except (MusterError, ValueError) as error:
+            return f"the configuration of the server cannot be read: {error}"
+
+    @cached_property
     def base_versions(self) -> dict[int, int]:
         """The base version of every committed round."""
         return {row["round"]: row["base_version"] for row in self.rows("SELECT * FROM rounds")}
@@ -133,13 +147,11 @@ class Evidence:
         return [row["client"] for row in self.rows(query)]
 
     def folded(self, round: int) -> list[Row]:
-        """The updates that count in a round, by client: the columns of `contributions`, and
-        `group`, and `x`, the covariates X that the server knew of the device in that round."""
+        """The updates that count in a round, in the order of its cohort: the columns of
+        `contributions`, and `group`."""
         query = (
-            'SELECT c.*, k."group" AS "group", a.x AS x FROM contributions c '
-            "JOIN clients k USING (client) "
-            "LEFT JOIN answers a ON a.round = c.round AND a.client = c.client "
-            "WHERE c.round = ? AND c.outcome = 'folded' ORDER BY c.client"
+            'SELECT c.*, k."group" AS "group" FROM contributions c JOIN clients k USING (client) '
+            "WHERE c.round = ? AND c.outcome = 'folded' ORDER BY c.call_round, k.position"
         )
         return list(self.rows(query, round))
 

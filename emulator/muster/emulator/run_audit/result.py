@@ -1,5 +1,6 @@
 """What an audit has checked, what it could not check, and the differences that it found."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -148,6 +149,14 @@ class CheckLog:
             tuple(self._differences),
             tuple(dict.fromkeys(self._skipped)),
         )
+
+
+def sha256(*parts: bytes) -> str:
+    """The SHA-256 of bytes, one part after the other, in hexadecimal."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _text(value: object) -> str:

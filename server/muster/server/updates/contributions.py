@@ -1,7 +1,7 @@
 """What aggregators get to know of an update: what the device states, and what the server measures
 of its body."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from muster.common.exchange import Update
 from muster.server.aggregators.facts import REPORTED, Contribution, Need
@@ -9,7 +9,12 @@ from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.rounds.round import Round
 from muster.server.settings.server import ServerSettings
-from muster.server.updates.uploads import ReceivedBody
+
+
+class MeasuredBody(Protocol):
+    """The vector of an update, whose norm can be measured."""
+
+    def squared_norm(self, parameters: int) -> float: ...
 
 
 class ContributionFacts:
@@ -31,14 +36,18 @@ class ContributionFacts:
         self._fleet = fleet
         self._parameters = parameters
 
-    def of(self, update: Update, body: ReceivedBody, round: Round) -> Contribution:
+    def of(self, update: Update, body: MeasuredBody, round: Round) -> Contribution:
         """The contribution of an update that counts in `round`, if it does.
 
         Args:
             body: the body of the update, whose norm may have to be measured.
         """
-        device = self._fleet.devices[update.key.client]
-        fixed = device.client, device.group, update.examples, *self._age(update, round)
+        return self.counted(update, body, round.staleness_of(update.key.client))
+
+    def counted(self, update: Update, body: MeasuredBody, staleness: int) -> Contribution:
+        """The contribution of an update that counts with this staleness."""
+        device, discount = self._fleet.devices[update.key.client], self._mode.discount(staleness)
+        fixed = device.client, device.group, update.examples, staleness, discount
         if not self._needs and not self._measures:  # most rules: nothing more is computed
             return Contribution(*fixed)
         known: dict[str, Any] = {}
@@ -54,10 +63,5 @@ class ContributionFacts:
 
     def aged(self, update: Update, known: Contribution, round: Round) -> Contribution:
         """The contribution of an update that counts in another round than was thought."""
-        staleness, discount = self._age(update, round)
-        return known._replace(staleness=staleness, discount=discount)
-
-    def _age(self, update: Update, round: Round) -> tuple[int, float]:
-        """The staleness of an update in a round, and the mode's discount."""
         staleness = round.staleness_of(update.key.client)
-        return staleness, self._mode.discount(staleness)
+        return known._replace(staleness=staleness, discount=self._mode.discount(staleness))

@@ -1,0 +1,207 @@
+"""Checks of weights, estimates and models against what the run's own rule makes of the ledger."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from muster.common.errors import LedgerError
+from muster.common.masks import trained_coordinates
+from muster.common.tensors import Vector, safetensors_header
+from muster.emulator.records.summary import MODEL
+from muster.emulator.run_audit.evidence import Evidence, Row
+from muster.emulator.run_audit.record_checks import sha256_of
+from muster.emulator.run_audit.replay import Replay
+from muster.emulator.run_audit.result import CheckLog, sha256
+from muster.emulator.run_audit.vectors import (
+    KeptBody,
+    Unknown,
+    UnknownBody,
+    UnknownState,
+    initial_of,
+    kept_bodies,
+    newest_version,
+    sha_of_version,
+)
+from muster.server.aggregators import State, Weighing
+from muster.server.settings.process import ServerProcess
+
+ROUNDING = 1e-9
+"""The largest relative difference of two numbers that the same code has computed on two
+machines."""
+
+_NEARLY_ZERO = 1e-12
+
+_VERSIONS = "SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"
+
+_WEIGHTS = "the weights by the rule of the run"
+
+
+def check_weighing(evidence: Evidence, log: CheckLog) -> None:
+    """The weights, normalisers and estimates are those that the run's own rule gives again."""
+    if evidence.server.get("keep_updates"):
+        log.skip(f"{_WEIGHTS}: they are checked with the kept updates")
+    elif isinstance(config := _repeatable(evidence), str):
+        log.skip(f"{_WEIGHTS}: {config}")
+    else:
+        _Repetition(evidence, log, config, None).rounds()
+
+
+def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
+    """Every version that the rule makes again from the kept updates has the SHA-256 of the
+    ledger."""
+    if not evidence.server.get("keep_updates"):
+        log.skip("the scenario does not set server.keep_updates")
+    elif isinstance(config := _repeatable(evidence), str):
+        log.skip(config)
+    else:
+        with TemporaryDirectory(prefix="muster-audit-") as folder:
+            repetition = _Repetition(evidence, log, config, Path(folder))
+            repetition.compare_initial()
+            if repetition.rounds():
+                replay = repetition.replay
+                _check_offered(evidence, log, config, replay.state, replay.newest)
+
+
+def check_model(evidence: Evidence, log: CheckLog) -> None:
+    """The model of the run is the one that its rule offers after the newest version."""
+    if not (evidence.folder / MODEL).is_file():
+        log.skip(f"{MODEL}: the run has not ended")
+    elif isinstance(config := evidence.config, str):
+        log.skip(f"{MODEL}: {config}")
+    elif (newest := newest_version(evidence, config)) is None:
+        log.skip(f"{MODEL}: the newest version is not there")
+    else:
+        _check_offered(evidence, log, config, UnknownState(), newest)
+
+
+def _check_offered(
+    evidence: Evidence, log: CheckLog, config: ServerProcess, state: State, newest: Vector
+) -> None:
+    """Compare the model of the run with what the rule offers."""
+    path = evidence.folder / MODEL
+    if not path.is_file():
+        return
+    try:
+        offered = config.server.aggregator.result(state, newest)
+    except Unknown as unknown:
+        log.skip(f"{MODEL}: what the rule offers follows from {unknown}")
+        return
+    if (trained := trained_coordinates(config.tensors)) is not None:
+        offered = trained.replace(newest, offered)
+    expected = sha256(safetensors_header(config.tensors), offered.tobytes())
+    log.compare(f"SHA-256 of {MODEL}", expected, sha256_of(path))
+
+
+def _repeatable(evidence: Evidence) -> ServerProcess | str:
+    """The configuration of the server; a sentence if its rule cannot be repeated."""
+    config = evidence.config
+    if not isinstance(config, str) and config.server.aggregator.runs_strategy():
+        return "the strategy of an app has made the versions, in a process of its own"
+    return config
+
+
+class _Repetition:
+    """Lets the rule weigh the rounds of a run again, and compares what it gives with the ledger.
+
+    Args:
+        folder: where what devices have sent last is kept meanwhile; None: the updates of the run
+            were not kept, so that versions cannot be made again.
+    """
+
+    def __init__(
+        self, evidence: Evidence, log: CheckLog, config: ServerProcess, folder: Path | None
+    ) -> None:
+        self.replay = Replay(evidence, config, initial_of(evidence, config), folder)
+        self._evidence = evidence
+        self._log = log
+        self._config = config
+        self._has_updates = folder is not None
+        self._header = safetensors_header(config.tensors)
+
+    def compare_initial(self) -> None:
+        """Compare version 0 with the ledger."""
+        found = sha256(self._header, self.replay.newest.tobytes())
+        self._log.compare("SHA-256 of version 0", sha_of_version(self._evidence, 0), found)
+
+    def rounds(self) -> bool:
+        """Repeat all rounds; return whether every one could be repeated."""
+        return all(self._repeated(row) for row in self._evidence.rows(_VERSIONS))
+
+    def _repeated(self, row: Row) -> bool:
+        round, log = row["round"], self._log
+        folded = self._evidence.folded(round)
+        bodies: Sequence[KeptBody | UnknownBody] = [UnknownBody()] * len(folded)
+        if self._has_updates:
+            bodies = kept_bodies(self._evidence, log, self._config, round, folded)
+            if len(bodies) != row["folded"]:
+                return False  # the reason is in the log; nothing after it can be made
+        try:
+            return self._weighed_and_made(row, folded, bodies)
+        except LedgerError:
+            raise
+        except Unknown as unknown:
+            log.skip(f"{_WEIGHTS}: they follow from {unknown}")
+        except Exception as error:  # code of the user's own, and a ledger that may say anything
+            found = f"{type(error).__name__}: {error}"
+            log.require(False, _WEIGHTS, "those of the ledger", found, round)
+        return False
+
+    def _weighed_and_made(
+        self, row: Row, folded: Sequence[Row], bodies: Sequence[KeptBody | UnknownBody]
+    ) -> bool:
+        counted = [self.replay.counted(*update) for update in zip(folded, bodies, strict=True)]
+        weighing = self.replay.weigh(row["round"], counted)
+        self._compare_weighing(row, folded, weighing)
+        if not self._has_updates:
+            self.replay.pass_over(weighing)
+            return True
+        if folded:  # with the numbers of the ledger, which may be rounded otherwise
+            given = [float(update["weight"]) for update in folded]
+            weighing = weighing._replace(weights=given, normaliser=row["normaliser"])
+        model = self.replay.make(row["round"], counted, weighing)
+        found, expected = (
+            sha256(self._header, model.tobytes()),
+            sha_of_version(self._evidence, row["version"]),
+        )
+        what = f"SHA-256 of version {row['version']}, made again from its updates"
+        self._log.compare(what, found, expected, row["round"])
+        return found == expected  # otherwise every later version would differ too
+
+    def _compare_weighing(self, row: Row, folded: Sequence[Row], weighing: Weighing) -> None:
+        round, log = row["round"], self._log
+        for update, weight in zip(folded, weighing.weights, strict=True):
+            _compare(log, "weight", weight, update["weight"], round, update["client"])
+        if folded:  # without updates, the ledger has no normaliser
+            _compare(log, "normaliser", weighing.normaliser, row["normaliser"], round)
+        recorded = self._evidence.estimates(round)
+        for name, value in json.loads(json.dumps(dict(weighing.estimates))).items():
+            for right, found, of in _leaves(value, recorded.get(name)):
+                _compare(log, name, right, found, round, of)
+
+
+def _compare(
+    log: CheckLog, what: str, right: Any, found: Any, round: int, device: str | None = None
+) -> None:
+    """Compare two values, which may be numbers that were rounded differently."""
+    numbers = isinstance(right, int | float) and isinstance(found, int | float)
+    close = numbers and math.isclose(right, found, rel_tol=ROUNDING, abs_tol=_NEARLY_ZERO)
+    both = close or (numbers and math.isnan(right) and math.isnan(found))
+    log.compare(what, found if both else right, found, round, device)
+
+
+def _leaves(
+    right: Any, found: Any, name: str | None = None
+) -> Iterator[tuple[Any, Any, str | None]]:
+    """Yield the values of a table of tables, in pairs with those of another one, and the name of
+    each."""
+    if isinstance(right, Mapping) and isinstance(found, Mapping):
+        for key in [*right, *(key for key in found if key not in right)]:
+            yield from _leaves(right.get(key), found.get(key), key)
+    elif isinstance(right, list) and isinstance(found, list) and len(right) == len(found):
+        for pair in zip(right, found, strict=True):
+            yield from _leaves(*pair, name)
+    else:
+        yield right, found, name
