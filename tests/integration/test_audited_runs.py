@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.oracles.checks import models_by_formula, weights_by_formula
 
 from muster.cli.commands import main
 from muster.common.config import validate
@@ -96,6 +97,10 @@ def test_every_version_is_made_again_bit_for_bit(
     made = next(check for check in result.checks if "made again" in check.title)
     assert made.compared > versions > 0
     assert not made.skipped
+    independent = models_by_formula(tmp_path / "run")
+    assert independent.compared > versions
+    assert not independent.differences
+    assert not weights_by_formula(tmp_path / "run").differences
 
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["deltas", "gradients"])
@@ -388,7 +393,8 @@ def test_what_cannot_be_checked_is_told_with_the_reason(tmp_path: Path) -> None:
     assert result.agrees
     text = describe(result)
     assert "not checked: the scenario does not set server.keep_updates" in text
-    assert "not checked: weights by formula: those of 'q-fedavg' follow from the updates" in text
+    expected = "the weights by the rule of the run: they follow from the updates, which are kept"
+    assert f"not checked: {expected}" in text
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, run: Path) -> None:

@@ -1,4 +1,4 @@
-"""Audits derive the weights of rules again, and find a weight that is wrong."""
+"""Rules weigh real cohorts as independent formulas do; audits repeat the rules and find changes."""
 
 import sqlite3
 from contextlib import closing
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.oracles.checks import models_by_formula, weights_by_formula
 
 from muster.common.config import validate
 from muster.emulator.run_audit import audit
@@ -89,6 +90,7 @@ RULES: dict[str, tuple[Any, dict[str, Any]]] = {
     "q-fedavg": ({"kind": "q-fedavg", "q": 0.7}, {"server": {"mode": OPPORTUNISTIC}}),
     "q-fedavg-smooth": ({"kind": "q-fedavg", "smoothness": 3.0}, {}),
     "fednova": ("fednova", {"server": {"mode": OPPORTUNISTIC}}),
+    "fedplt": ("fedplt", {}),
     "fednova-momentum": (
         {"kind": "fednova", "effective_steps": 2.0},
         {"training": {**TRAINING, "optimizer": {"kind": "sgd", "momentum": 0.5}}},
@@ -125,8 +127,11 @@ def test_weights_are_derived_again_and_a_wrong_one_is_found(tmp_path: Path, name
     assert simulate_run(scenario(rule, **sections), tmp_path / "run") == "completed"
     result = audit(tmp_path / "run")
     assert result.agrees, result.first
-    skipped = [why for check in result.checks for why in check.skipped if "by formula" in why]
-    assert not skipped or "checked with them" in skipped[0]
+    weights = weights_by_formula(tmp_path / "run")
+    models = models_by_formula(tmp_path / "run") if weights.compared == 0 else weights
+    assert not weights.differences
+    assert not models.differences
+    assert models.compared > 10
     with closing(sqlite3.connect(tmp_path / "run/ledger.sqlite")) as ledger, ledger:
         query = "SELECT max(round) FROM contributions WHERE outcome = 'folded'"
         [(round,)] = ledger.execute(query).fetchall()
@@ -218,9 +223,12 @@ def test_the_weights_of_rational_devices_are_derived_again(tmp_path: Path, name:
     assert simulate_run(rational(rule, **utility), tmp_path / "run") == "completed"
     result = audit(tmp_path / "run")
     assert result.agrees, result.first
-    checked = next(c for c in result.checks if c.title == "weights of rational devices")
+    checked = weights_by_formula(tmp_path / "run")
     assert checked.compared > 20
-    assert not checked.skipped
+    assert not checked.differences
+    again = models_by_formula(tmp_path / "run")
+    assert again.compared > 5
+    assert not again.differences
     if name.startswith("feduca-nobody"):
         with closing(sqlite3.connect(tmp_path / "run/ledger.sqlite")) as ledger:
             query = "SELECT count(*) FROM estimates WHERE name = 'fallback'"
@@ -244,15 +252,15 @@ def changed(folder: Path, name: str, entry: str, add: float) -> None:
     ("rule", "name", "entry", "add", "what"),
     [
         ("feduca", "mixture", "$.0", 1e-3, "mixture"),
-        ("feduca", "strategies", '$."1"."silo-0002"', 1e-3, "rows of the strategies"),
-        ("feduca", "solved", '$."silo-0001"', 1e-6, "alpha, from strategies and mixture"),
+        ("feduca", "strategies", '$."1"."silo-0002"', 1e-3, "strategies"),
+        ("feduca", "solved", '$."silo-0001"', 1e-6, "solved"),
         ("feduca", "attainable", "$", 1, "attainable"),
         ("feduca", "missing_utility", '$."silo-0001"', 1e-6, "missing_utility"),
         ("feduca", "discrepancy_bound", "$", 1e-6, "discrepancy_bound"),
-        ("max-participation", "solved", '$."silo-0001"', 1e-6, "sum of the weights"),
+        ("max-participation", "solved", '$."silo-0001"', 1e-6, "solved"),
         ("rational-fedavg", "alpha", '$."silo-0001"', 1e-6, "alpha"),
         ("incfl", "alpha", '$."silo-0001"', 1e-6, "alpha"),
-        ("aaggff-s", "alpha", '$."silo-0001"', 1e-3, "slopes of the regret"),
+        ("aaggff-s", "alpha", '$."silo-0001"', 1e-3, "alpha"),
     ],
 )
 def test_a_wrong_weight_of_a_rational_device_is_found(
@@ -261,10 +269,7 @@ def test_a_wrong_weight_of_a_rational_device_is_found(
     simulate_run(rational({"kind": rule}), tmp_path / "run")
     changed(tmp_path / "run", name, entry, add)
     found = [
-        difference
-        for check in audit(tmp_path / "run").checks
-        for difference in check.differences
-        if check.title == "weights of rational devices"
+        difference for check in audit(tmp_path / "run").checks for difference in check.differences
     ]
     assert (what, 3) in [(difference.what, difference.round) for difference in found]
 
@@ -275,4 +280,6 @@ def test_a_matrix_that_is_feasible_but_not_optimal_is_found(tmp_path: Path) -> N
         changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0001"', sign * 0.1)
         changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0002"', -sign * 0.1)
     found = [d.what for check in audit(tmp_path / "run").checks for d in check.differences]
-    assert "α, from the optimum of problem 7" in found
+    assert "strategies" in found
+    formulas = weights_by_formula(tmp_path / "run").differences
+    assert "α, from the optimum of problem 7" in [difference.what for difference in formulas]

@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.exact_total import ExactTotal, exact_sum_of
 
 from muster.common.exact_sum import ExactSum
-from muster.emulator.run_audit.exact_total import ExactTotal, exact_sum_of
 
 _ENTRIES = st.lists(
     st.floats(-1000, 1000, width=32) | st.floats(-(2.0**-60), 2.0**-60, width=32),

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from tests.oracles.exact_total import ExactTotal, exact_sum_of
+from tests.oracles.vector_formulas import tolerated
 
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.tensors import Vector
-from muster.emulator.run_audit.exact_total import ExactTotal, exact_sum_of
-from muster.emulator.run_audit.vector_formulas import tolerated
 
 _BLOCK = 16_384
 """Coordinates that are sorted at once."""

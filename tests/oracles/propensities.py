@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from tests.oracles.formulas import RoundContext, WeighedRound, by_inverse
 
 from muster.common.seeds import FloatArray
 from muster.emulator.run_audit.evidence import Evidence, Row
-from muster.emulator.run_audit.formulas import RoundContext, WeighedRound, by_inverse
 
 LEARNING = ("participation-ipw", "fedipw")
 """The rules whose weights are learned again."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tests.oracles.baseline_weights import BaselineWeights
+from tests.oracles.next_model import RECALLING
+from tests.oracles.strategy_optimum import ProblemSeven
 
 from muster.common.seeds import BoolArray, FloatArray, stream
-from muster.emulator.run_audit.baseline_weights import BaselineWeights
 from muster.emulator.run_audit.evidence import Evidence
-from muster.emulator.run_audit.next_model import RECALLING
 from muster.emulator.run_audit.result import CheckLog
-from muster.emulator.run_audit.strategy_optimum import ProblemSeven
 
 _ROUNDING = 1e-9
 _COLUMNS = 1e-6

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from tests.oracles.formulas import ROUNDING, RoundContext, WeighedRound
 
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Row
-from muster.emulator.run_audit.formulas import ROUNDING, RoundContext, WeighedRound
 
 _LEAST_LOSS = 1e-10
 """What q-fedavg adds to every loss."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+from tests.oracles.formulas import FORMULAS, RoundContext, WeighedRound
+from tests.oracles.propensities import LEARNING, LearnedPropensities, unlearnable
+from tests.oracles.vector_formulas import VECTOR_FORMULAS
+
 from muster.emulator.run_audit.evidence import Evidence, Row
-from muster.emulator.run_audit.formulas import FORMULAS, RoundContext, WeighedRound
-from muster.emulator.run_audit.propensities import LEARNING, LearnedPropensities, unlearnable
 from muster.emulator.run_audit.result import CheckLog
-from muster.emulator.run_audit.vector_formulas import VECTOR_FORMULAS
 
 Derive = Callable[[int, Sequence[Row]], WeighedRound]
 """Takes the number of a round and its folded updates, by client. Rounds come in their order."""
