@@ -107,6 +107,11 @@ def _by_examples(context: RoundContext, rows: Sequence[Row]) -> WeighedRound:
     return WeighedRound(weights, math.fsum(weights))
 
 
+def _fedplt(context: RoundContext, rows: Sequence[Row]) -> WeighedRound:
+    found = _by_examples(context, rows)
+    return found._replace(normaliser=found.normaliser / context.settings["rate"])
+
+
 def _alike(context: RoundContext, rows: Sequence[Row]) -> WeighedRound:
     weights = [context.discount(row) for row in rows]
     return WeighedRound(weights, math.fsum(weights))
@@ -207,7 +212,7 @@ def by_inverse(context: RoundContext, weights: Sequence[float], estimated: float
 FORMULAS: Mapping[str, Formula] = MappingProxyType(
     {
         "fedavg": _by_examples,
-        "fedplt": _by_examples,
+        "fedplt": _fedplt,
         "fedavgm": _by_examples,
         "fedadagrad": _by_examples,
         "fedadam": _by_examples,

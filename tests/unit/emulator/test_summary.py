@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from muster.emulator.records.summary import (
     summarise,
     write_summary,
 )
+from muster.emulator.report.sections import headline
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
@@ -71,6 +73,38 @@ def test_every_outcome_is_counted_also_of_a_round_that_was_never_committed(run: 
     run.contribute("a", "refused: norm", round=4)
     outcomes = {"folded": 3, "late": 1, "dropped": 1, "refused": 2, "duplicate": 0}
     assert summary_of(run)["outcomes"] == outcomes
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "told"),
+    [
+        (
+            (2.35, 0.1),
+            (1.8e11, 0.11),
+            "loss 2.35, at the end 1.8e+11; accuracy 0.1, at the end 0.11",
+        ),
+        ((2.0,), (4.1,), "loss 2, at the end 4.1"),
+        ((2.0,), (math.inf,), "loss 2, at the end not finite"),
+        ((0.3, 0.9), (0.4, 0.4), "loss 0.3, at the end 0.4; accuracy 0.9, at the end 0.4"),
+        ((2.0,), (3.9,), ""),
+        ((0.2, 0.5), (0.6, 0.8), ""),  # too sure of itself, but more often right
+        ((0.3, 0.1), (0.3, 0.04), ""),  # guessing
+    ],
+)
+def test_a_model_that_ends_far_worse_than_it_began_is_told_everywhere(
+    run: RunFolder, first: tuple[float, ...], last: tuple[float, ...], told: str
+) -> None:
+    run.clients("a")
+    run.evaluate(*first)
+    run.round({"a": "folded"})
+    run.evaluate(*last)
+    run.end("completed", "1 round")
+    summary = summary_of(run)
+    text = f"the model ends far worse than it began: {told}" if told else ""
+    assert ("worse" in summary) == bool(told)
+    assert text in describe(summary, run.path)
+    with Account(run.path) as account:
+        assert (f"Warning: {text}." in headline(account, summary).text) == bool(told)
 
 
 def test_final_is_the_newest_evaluation_with_its_metrics(run: RunFolder) -> None:

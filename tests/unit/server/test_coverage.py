@@ -43,6 +43,12 @@ def test_without_psi_a_coordinate_moves_by_the_share_of_the_examples_behind_it()
     assert stepped(FedPlt(psi=False), [1, 1, 1, 1]) == [2, 15, 2.5, 1]
 
 
+def test_the_rate_of_the_server_damps_the_step() -> None:
+    # Half of the steps 4, 14 and 2 with ψ; half of 1, 14 and 1.5 without.
+    assert stepped(FedPlt(rate=0.5), [1, 1, 1, 1]) == [3, 8, 2, 1]
+    assert stepped(FedPlt(rate=0.5, psi=False), [1, 1, 1, 1]) == [1.5, 8, 1.75, 1]
+
+
 def test_a_rule_that_does_not_divide_by_its_weights_gets_psi_on_top() -> None:
     # With both: (8 + 16)/2 · 0.5 = 6. The first alone: 4/2 · 0.5 · ψ, with ψ = 2.
     assert stepped(FedBuff(rate=0.5), [0, 0, 0, 0]) == [2, 6, 1, 0]

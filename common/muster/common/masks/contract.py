@@ -26,6 +26,8 @@ class MaskCall(NamedTuple):
     round: int
 
 
+Schedule = Literal["static", "rotating", "drawn"]
+
 MaskName = tuple[str | int, ...]
 """The name of a mask within a group: calls with the same name have the same mask."""
 
@@ -52,7 +54,7 @@ class Masking(Plugin):
     """Which part of the model each device of a group trains in a round. The part's size is the
     device's `capacity`, the largest share of the model's parameters that it trains."""
 
-    schedule: Literal["static", "rotating", "drawn"] = "static"
+    schedule: Schedule = "rotating"
     """static: a device trains the same part in every round. rotating: the next part follows in
     every round. drawn: the part is drawn anew for each device and round."""
 

@@ -17,7 +17,14 @@ import numpy as np
 
 from muster.common.errors import ConfigError
 from muster.common.masks.blocks import require_units
-from muster.common.masks.contract import MaskCall, Masking, MaskMaker, MaskName, budget
+from muster.common.masks.contract import (
+    MaskCall,
+    Masking,
+    MaskMaker,
+    MaskName,
+    Schedule,
+    budget,
+)
 from muster.common.masks.units import Layout
 from muster.common.seeds import BoolArray, IntArray, stream
 
@@ -32,6 +39,10 @@ class Width(Masking):
     capacity. A weight belongs to the slice if all of its units do. What belongs to no unit, for
     example the bias of the outputs, belongs to every slice.
     """
+
+    schedule: Schedule = "static"
+    """static: a device trains the same part in every round. rotating: the next part follows in
+    every round. drawn: the part is drawn anew for each device and round."""
 
     download: Literal["slice", "model"] = "slice"
     """What a device gets. slice: only its slice, and it computes with the narrower model, as in the

@@ -17,6 +17,7 @@ from muster.emulator.records.judging import judge_run, judgement_text
 from muster.emulator.records.parts import finite, parts_of
 from muster.emulator.records.privacy import privacy_of, privacy_text
 from muster.emulator.records.scenario_time import clock_of, time_after
+from muster.emulator.records.worsening import worsening_of, worsening_text
 
 if TYPE_CHECKING:
     from muster.emulator.records.account import Account
@@ -82,6 +83,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "model_sha256": None,
         "fingerprint": _fingerprint(account),
     }
+    if worse := worsening_of(account.evaluations):
+        summary["worse"] = worse
     if not account.transfers.empty:
         summary["transfers"] = _transfers(account)
     if spent := privacy_of(account):
@@ -238,6 +241,8 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     facts["loss"] = number_text(final["loss"])
     if "accuracy" in final:
         facts["accuracy"] = percent_text(final["accuracy"])
+    if "worse" in summary:
+        facts["warning"] = worsening_text(summary["worse"])
     facts |= _spread_facts(final)
     if "privacy" in summary:
         facts["privacy"] = privacy_text(summary["privacy"])

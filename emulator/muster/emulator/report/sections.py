@@ -24,6 +24,7 @@ from muster.emulator.records.summary import (
     seconds_text,
     target_text,
 )
+from muster.emulator.records.worsening import worsening_text
 from muster.emulator.report import (
     app_metrics,
     coverage,
@@ -87,6 +88,8 @@ def headline(account: Account, summary: Summary) -> ReportSection:
     ]
     devices = f"{summary['enrolled']:,} of {summary['population']:,} devices enrolled"
     parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {devices}.", *why_ended(summary)]
+    if "worse" in summary:
+        parts.append(f"Warning: {worsening_text(summary['worse'])}.")
     if "target" in summary:
         parts.append(f"Target: {target_text(summary)}.")
     return ReportSection(clean(summary["name"]), " ".join(filter(None, parts)), facts)
