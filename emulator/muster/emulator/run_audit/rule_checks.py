@@ -13,7 +13,7 @@ from muster.common.tensors import Vector, safetensors_header
 from muster.emulator.records.summary import MODEL
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.record_checks import sha256_of
-from muster.emulator.run_audit.replay import Replay
+from muster.emulator.run_audit.repeated_rule import RepeatedRule
 from muster.emulator.run_audit.result import CheckLog, sha256
 from muster.emulator.run_audit.vectors import (
     KeptBody,
@@ -114,7 +114,7 @@ class _Repetition:
     def __init__(
         self, evidence: Evidence, log: CheckLog, config: ServerProcess, folder: Path | None
     ) -> None:
-        self.replay = Replay(evidence, config, initial_of(evidence, config), folder)
+        self.replay = RepeatedRule(evidence, config, initial_of(evidence, config), folder)
         self._evidence = evidence
         self._log = log
         self._config = config

@@ -54,7 +54,7 @@ class CountedUpdate:
         self.body = body
 
 
-class Replay:
+class RepeatedRule:
     """Repeats the rounds of a run that made a version, in their order.
 
     Attributes:
