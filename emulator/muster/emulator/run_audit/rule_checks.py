@@ -42,9 +42,9 @@ _WEIGHTS = "the weights by the rule of the run"
 def check_weighing(evidence: Evidence, log: CheckLog) -> None:
     """The weights, normalisers and estimates are those that the run's own rule gives again."""
     if evidence.server.get("keep_updates"):
-        log.skip(f"{_WEIGHTS}: they are checked with the kept updates")
+        log.skip("they are checked with the kept updates")
     elif isinstance(config := _repeatable(evidence), str):
-        log.skip(f"{_WEIGHTS}: {config}")
+        log.skip(config)
     else:
         _Repetition(evidence, log, config, None).rounds()
 
