@@ -27,6 +27,8 @@ devices with high Z, so the constants of the three add up in the bias."""
 OPPOSED: Mapping[str, list[float]] = {**EFFECTS, "z1": [-effect for effect in EFFECTS["z1"]]}
 """The same effects, but that of z1 is reversed: a part of the biases of the three cancels."""
 
+TRAINING: Mapping[str, Any] = {"local_steps": 5, "batch_size": "full", "learning_rate": 0.3}
+
 RULES: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"kind": "fedavg"},
     "participation-ipw": {"kind": "participation-ipw"},
@@ -52,6 +54,7 @@ def scenario(
     strength: float = STRENGTH,
     noise: float | None = None,
     effects: Mapping[str, list[float]] = EFFECTS,
+    training: Mapping[str, Any] = TRAINING,
 ) -> Scenario:
     """The scenario of a fleet whose enrollment and participation prefer the same devices.
 
@@ -77,7 +80,7 @@ def scenario(
                 "covariates": dict(effects),
                 "ridge": 0.01,
             },
-            "training": {"local_steps": 5, "batch_size": "full", "learning_rate": 0.3},
+            "training": dict(training),
             "server": {
                 "rounds": rounds,
                 "aggregator": dict(rule),

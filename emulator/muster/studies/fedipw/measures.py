@@ -25,7 +25,7 @@ class FedIpwMeasures:
     """Gaps, distances and errors of weights of all runs, by seed."""
 
     def __init__(self, results: Results, options: Options) -> None:
-        self._results = Results([result for result in results if result.part != "E"])
+        self._results = Results([result for result in results if result.part not in "EF"])
         self._two_groups = results.where(part="E")
         self._seeds = options.all_seeds
         self._noises = sorted(

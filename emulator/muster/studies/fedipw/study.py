@@ -4,7 +4,7 @@ Part A runs four rules over one fleet. B varies how strongly enrollment prefers 
 In C and D, the server knows only the means of the population, exactly (C) or with errors (D). B to
 D use the same simulated devices, data and draws as A, so runs of the same seed differ only in the
 compared setting; a part of C reverses the effect of a covariate. E is Proposition E.1 on a fleet of
-its own, of two groups.
+its own, of two groups. F, only in the full form, is Propositions 4.1 and 4.2.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +29,11 @@ from muster.studies.fedipw.fleet import (
 )
 from muster.studies.fedipw.judgement import checks_of, claims_of
 from muster.studies.fedipw.measures import OPPOSED_EFFECTS, TAIL, FedIpwMeasures
+from muster.studies.fedipw.propositions import (
+    PropositionMeasures,
+    proposition_claims,
+    runs_of,
+)
 from muster.studies.fedipw.two_groups import UNEVEN, WRONG, two_devices, two_groups
 from muster.studies.results import Results
 from muster.studies.study import Findings, Options, Study, StudyFigure, StudyTable
@@ -46,18 +51,32 @@ class FedIpwStudy(Study):
     def runs(self, options: Options) -> Sequence[StudyRun]:
         runs = [run for seed in options.all_seeds for run in _runs(seed, options.quick)]
         runs += [run for seed in _more_seeds(options) for run in _more(seed)]
+        if not options.quick:
+            runs += [run for seed in options.all_seeds for run in runs_of(seed)]
+            runs += [
+                run
+                for seed in _more_seeds(options, _MORE_STEPS)
+                for run in runs_of(seed, more=True)
+            ]
         return [*runs, *_proposition(options)]
 
     def judge(self, results: Results, options: Options) -> Findings:
-        found = FedIpwMeasures(results, options)
+        found, steps = FedIpwMeasures(results, options), PropositionMeasures(results)
         notes = [_TAILS, _BOUND, _TOO_FEW if options.quick else _DIRECTION]
         tables = [
             StudyTable("gaps", "Gaps and distances, tail averages", found.table()),
             StudyTable("weights", "Errors of the weights of part A", found.errors_table()),
             StudyTable("two-groups", "Proposition E.1", found.two_groups_table()),
         ]
+        claims = list(claims_of(found, options.quick))
+        if not options.quick:
+            claims += proposition_claims(steps)
+            tables += [
+                StudyTable("estimators", "Proposition 4.1: errors of the mean step", steps.table()),
+                StudyTable("consistency", "The scatter of ln ρ of FedIPW", steps.sweep()),
+            ]
         return Findings(
-            list(claims_of(found, options.quick)),
+            claims,
             list(checks_of(found)),
             list(_figures(found)),
             tables,
@@ -142,9 +161,13 @@ _MORE = 7
 `seeds`. They are needed because the direction of the means' error is drawn once per seed."""
 
 
-def _more_seeds(options: Options) -> range:
+_MORE_STEPS = 3
+"""The same for Proposition 4.1, which is about a mean over draws of enrollment."""
+
+
+def _more_seeds(options: Options, more: int = _MORE) -> range:
     after = options.all_seeds.stop
-    return range(after, after if options.quick else after + _MORE * options.seeds)
+    return range(after, after if options.quick else after + more * options.seeds)
 
 
 def _more(seed: int) -> Iterator[StudyRun]:

@@ -37,9 +37,18 @@ class PopulationLoss:
 
     def heterogeneity(self, theta: FloatArray) -> float:
         """G² at θ: the mean over the devices of ‖∇f_i(θ)‖² (assumption D.3)."""
+        return float(np.mean(np.sum(self._gradients(theta) ** 2, axis=1)))
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """∇F(θ), shape (parameters,)."""
+        mean: FloatArray = self._gradients(theta).mean(axis=0)
+        return mean
+
+    def _gradients(self, theta: FloatArray) -> FloatArray:
+        """∇f_i(θ), shape (devices, parameters)."""
         excess = self._chance(theta) - self._y
         slopes = np.einsum("ij,ijk->ik", excess, self._x) / excess.shape[1]
-        return float(np.mean(np.sum((slopes + self._ridge * theta) ** 2, axis=1)))
+        return np.asarray(slopes + self._ridge * theta, np.float64)
 
     def curvature(self, theta: FloatArray) -> float:
         """μ: the least eigenvalue of ∇²F between θ* and θ.

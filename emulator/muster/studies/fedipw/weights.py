@@ -49,14 +49,16 @@ def weight_error(weights: FloatArray, chances: FloatArray) -> WeightError:
     )
 
 
-def error_of(result: Result) -> WeightError:
-    """The errors of all weights of a run.
+def error_of(result: Result, rounds: range | None = None) -> WeightError:
+    """The errors of the weights of a run, of all rounds or of some.
 
     Raises:
         RunFailed: the run did not end by itself.
     """
     sent = result.account.contributions
     folded = sent[sent["outcome"] == "folded"]
+    if rounds is not None:
+        folded = folded[folded["round"].isin(rounds)]
     return weight_error(folded["weight"].to_numpy(), inclusion(result, folded[["round", "client"]]))
 
 
