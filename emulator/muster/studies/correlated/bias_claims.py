@@ -11,7 +11,15 @@ from muster.studies.claims import (
     negligible,
 )
 from muster.studies.correlated import fleet, measures
-from muster.studies.correlated.fleet import FAIR, LITERAL, SCHEMES
+from muster.studies.correlated.fleet import (
+    AVERAGED,
+    FAIR,
+    FEWER,
+    FEWER_SUBSET,
+    LITERAL,
+    LOCAL_STEPS,
+    SCHEMES,
+)
 from muster.studies.correlated.measures import (
     UNDER_LIMITS,
     CorrelatedMeasures,
@@ -37,6 +45,8 @@ def bias_claims(found: CorrelatedMeasures, size: CorrelatedSize) -> Iterator[Cla
     yield from _figure_1(found)
     yield from _figure_2(found)
     yield from _surrogate(found, size)
+    yield from _fewer(found)
+    yield from _averaging(found)
 
 
 def _figure_1(found: CorrelatedMeasures) -> Iterator[Claim]:
@@ -98,6 +108,55 @@ def _figure_2(found: CorrelatedMeasures) -> Iterator[Claim]:
     yield greater(f"{text}: biased ends above debiased", ends["biased"], ends["debiased"]).because(
         "Collisions change the weights of the groups, and a plain mean does not make up for it."
     )
+
+
+def _fewer(found: CorrelatedMeasures) -> Iterator[Claim]:
+    """M_max = 2, only in the full form."""
+    if FEWER not in found.limits:
+        return
+    free, over = found.of(final, "debiased"), "M_max = 2, collide"
+    ends = {scheme: found.of(final, scheme, FEWER) for scheme in UNDER_LIMITS}
+    yield greater(f"{over}: biased ends above debiased", ends["biased"], ends["debiased"]).because(
+        "Capped weights still make up for a part of what collisions do to the weights."
+    )
+    yield greater(
+        f"{over}: debiased does not arrive in these rounds: it ends even above biased without a "
+        f"limit",
+        ends["debiased"],
+        found.of(final, "biased"),
+    ).because("c of the middle group is below δ, and nine rounds of ten are empty.")
+    biased = found.of(final, "biased", FEWER_SUBSET)
+    yield negligible(
+        "M_max = 2, subset: debiased still converges: its final loss differs from that without a "
+        "limit by less than a third as much as that of biased does",
+        difference(found.of(final, "debiased", FEWER_SUBSET), free),
+        difference(biased, free),
+        _THIRD,
+    ).because("No round is lost, and ĉ is the share of the devices that get through.")
+
+
+def _averaging(found: CorrelatedMeasures) -> Iterator[Claim]:
+    """FedAvg, only in the full form."""
+    if not found.averaging:
+        return
+    over = {scheme: found.of_averaging(mean_loss, scheme) for scheme in AVERAGED}
+    ends = {scheme: found.of_averaging(final, scheme) for scheme in AVERAGED}
+    text = f"FedAvg, {LOCAL_STEPS} local steps"
+    yield greater(
+        f"{text}: mean over rounds of the training loss: biased above debiased",
+        over["biased"],
+        over["debiased"],
+    ).because("The weights of the devices are those of FedSGD; only an update is more than a step.")
+    yield greater(
+        f"{text}: final loss: biased above debiased", ends["biased"], ends["debiased"]
+    ).because("The digits of the outer groups are still behind at the end.")
+    yield negligible(
+        f"{text}: final loss: debiased differs from unbiased by less than half as much as biased "
+        f"does",
+        difference(ends["debiased"], ends["unbiased"]),
+        difference(ends["biased"], ends["unbiased"]),
+        _HALF,
+    ).because("In the mean of the rounds a debiased step is the mean update of all devices.")
 
 
 def _surrogate(found: CorrelatedMeasures, size: CorrelatedSize) -> Iterator[Claim]:

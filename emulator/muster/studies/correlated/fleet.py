@@ -54,14 +54,14 @@ class TransferLimit(NamedTuple):
 
 
 LITERAL = TransferLimit("collide", 3)
-"""The limit for which the study has claims. It follows the paper's wording, and it binds but lets
-enough devices through. With at most two devices, c of the large group is below δ."""
-LIMITS = (
-    LITERAL,
-    TransferLimit("collide", 2),
-    TransferLimit("subset", 3),
-    TransferLimit("subset", 2),
-)
+"""The limit that follows the paper's wording, and that binds but lets enough devices through. With
+at most two devices, c of the large group is below δ."""
+FEWER = TransferLimit("collide", 2)
+FEWER_SUBSET = TransferLimit("subset", 2)
+LIMITS = (LITERAL, FEWER, TransferLimit("subset", 3), FEWER_SUBSET)
+AVERAGED = ("unbiased", "biased", "debiased")
+"""The schemes that are also run with `LOCAL_STEPS` steps of a device in a round (FedAvg)."""
+LOCAL_STEPS = 5
 NEVER_BINDS = TransferLimit("collide", 4)
 """As many slots as the largest group has devices."""
 
@@ -114,12 +114,18 @@ def ends_at(scheme: str, limit: TransferLimit | None = None) -> tuple[float, ...
 
 
 def classifier(
-    scheme: str, seed: int, rounds: int, data: str | None, limit: TransferLimit | None = None
+    scheme: str,
+    seed: int,
+    rounds: int,
+    data: str | None,
+    limit: TransferLimit | None = None,
+    local_steps: int = 0,
 ) -> Scenario:
     """The scenario of a classifier of the digits 0, 1 and 2; devices of group g have only digit g.
 
     Args:
         data: the data directory, for MNIST; None for scikit-learn's digits.
+        local_steps: steps of a device in a round (FedAvg); 0: it returns a gradient (FedSGD).
     """
     labels = [[group] for group, size in enumerate(SIZES) for _ in range(size)]
     task = {
@@ -134,7 +140,8 @@ def classifier(
         },
         "data": {} if data is None else {"directory": data},
     }
-    training = {"gradient": True, "batch_size": 32, "learning_rate": 1 / math.sqrt(rounds)}
+    work = {"local_steps": local_steps} if local_steps else {"gradient": True}
+    training = {**work, "batch_size": 32, "learning_rate": 1 / math.sqrt(rounds)}
     return _scenario(scheme, seed, rounds, task, training, limit)
 
 

@@ -39,12 +39,14 @@ class CorrelatedMeasures:
     Attributes:
         limits: the limits of figure 2 that were run.
         surrogate_limits: the limits with which the surrogate was run; None means no limit.
+        averaging: whether the classifier was run with several local steps, too.
     """
 
     def __init__(self, results: Results, rounds: int, limits: tuple[TransferLimit, ...]) -> None:
         self._results, self._rounds = results, rounds
         self._measured: dict[tuple[object, ...], BySeed] = {}
         self.limits = [limit for limit in limits if self._of("fig2", "biased", limit)]
+        self.averaging = bool(results.where(part="fedavg"))
         self.surrogate_limits = [
             limit for limit in (None, *limits) if self._of("surrogate", "biased", limit)
         ]
@@ -64,6 +66,10 @@ class CorrelatedMeasures:
         self, measure: Measure, scheme: str, limit: TransferLimit | None = None
     ) -> BySeed:
         return self._by_seed(measure, part="surrogate", scheme=scheme, limit=name_of(limit))
+
+    def of_averaging(self, measure: Measure, scheme: str) -> BySeed:
+        """`measure` of the classifier's runs with several local steps."""
+        return self._by_seed(measure, part="fedavg", scheme=scheme)
 
     def of_theorems(self, measure: Measure, scheme: str, rounds: int) -> BySeed:
         return self._by_seed(measure, part="theorems", scheme=scheme, rounds=rounds)

@@ -47,9 +47,8 @@ def notes(found: CorrelatedMeasures) -> Iterator[str]:
         f"of {fleet.exact().biased[1]:.3f}, and {literal.empty:.0%} of the rounds are empty."
     )
     yield (
-        f"There is no claim for M_max ≤ 2. If devices collide, c of the middle group is "
-        f"{fewer.shares[1]:.4f}, below δ = {fleet.DELTA:g}: its weight is capped, and no number of "
-        f"rounds removes the bias."
+        f"If more than two devices collide, c of the middle group is {fewer.shares[1]:.4f}, below "
+        f"δ = {fleet.DELTA:g}: its weight is capped, and no number of rounds removes the bias."
     )
     yield (
         f"An empty round counts in ĉ. Leaving it out would make every ĉ larger by "

@@ -3,8 +3,8 @@
 Part fig1 trains a classifier under four schemes. fig2 repeats this while only a limited number of
 devices of a group can transfer at once. surrogate replaces the classifier by a quadratic function,
 whose minimiser shows the bias itself. theorems runs such a function with the step of the paper's
-theorems. Runs of the same seed have the same data, initial model,
-events and minibatches.
+theorems. fedavg, only in the full form, is fig1 with several local steps. Runs of the same seed
+have the same data, initial model, events and minibatches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,10 @@ from muster.studies.claims import (
 from muster.studies.correlated import fleet
 from muster.studies.correlated.bias_claims import bias_claims, share_claims
 from muster.studies.correlated.fleet import (
+    AVERAGED,
     LIMITS,
     LITERAL,
+    LOCAL_STEPS,
     NEVER_BINDS,
     SCHEMES,
     TransferLimit,
@@ -102,6 +104,8 @@ def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
         for scheme in UNDER_LIMITS:
             scenario = fleet.surrogate(scheme, seed, _size(options).rounds, limited)
             yield _run("surrogate", scheme, limited, scenario)
+    for scheme in () if options.quick else AVERAGED:
+        yield _averaging(scheme, seed, options)
     for scheme in UNDER_LIMITS:
         for rounds in (SHORT, _size(options).theorem_rounds):
             labels: dict[str, Label] = {"scheme": scheme, "rounds": rounds}
@@ -114,6 +118,13 @@ def _classifier(
 ) -> StudyRun:
     scenario = fleet.classifier(scheme, seed, _size(options).rounds, options.data, limit)
     return _run("fig1" if limit is None else "fig2", scheme, limit, scenario)
+
+
+def _averaging(scheme: str, seed: int, options: Options) -> StudyRun:
+    """FedAvg: in a fifth of the rounds, devices take as many steps as in fig1."""
+    rounds = _size(options).rounds // LOCAL_STEPS
+    scenario = fleet.classifier(scheme, seed, rounds, options.data, local_steps=LOCAL_STEPS)
+    return StudyRun("fedavg", {"scheme": scheme}, scenario, _START_S + 2 * _ALL_S * rounds)
 
 
 _START_S, _ALL_S, _SOME_S, _LIMITED_S = 4.0, 0.011, 0.007, 0.012
