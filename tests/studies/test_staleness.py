@@ -33,10 +33,13 @@ from muster.studies.staleness.fleet import (
     predicted_gap,
     scenario,
 )
+from muster.studies.staleness.further import AT_FINISH, LONG, WEIGHED
 from muster.studies.staleness.measures import (
     ALIKE,
     APART_PART,
+    LINKED,
     PICTURES,
+    STALE,
     course_of,
     measures,
 )
@@ -65,6 +68,7 @@ PULLS = {
     (BUFFERED, "exponent 0.5"): 0.03,
     (BUFFERED, "exponent 1"): 0.01,
     (OPPORTUNISTIC, LIMITED): 0.0,
+    (BUFFERED, AT_FINISH): 0.05,
     (BUFFERED, LINKS): 0.07,
     (SYNCHRONOUS, LIVES): 0.18,
     (BUFFERED, LIVES): 0.05,
@@ -75,6 +79,10 @@ SECONDS |= dict.fromkeys(REMEMBERING, 3.0)
 """Seconds of a round. A gap falls from 8 to 30 % in each, so the fourth reaches the target."""
 BYTES = {SYNCHRONOUS: 1000, OVER_SELECTED: 1300, OPPORTUNISTIC: 900, BUFFERED: 500, FEDASYNC: 50}
 BYTES |= dict.fromkeys(REMEMBERING, 900)
+STALE_GAPS = {(BUFFERED, ""): 1000.0, (BUFFERED, WEIGHED): 0.02, (SYNCHRONOUS, ""): 1e-9}
+"""Gaps at which runs with long local training end."""
+SLOW_LOSSES = {SYNCHRONOUS: 0.5, BUFFERED: 1.5}
+"""Losses on the slow devices' digits."""
 FLOORS = {"apart 1": 0.02, "apart 2.5": 0.1, "": 0.3}
 """Gaps at which the buffered mode ends with data apart."""
 
@@ -86,6 +94,8 @@ def result_of(
     sent: dict[str, int] = BYTES,
     weights: dict[tuple[str, str], float] = PULLS,
     floor: float = 0.01,
+    stale: dict[tuple[str, str], float] = STALE_GAPS,
+    slow: dict[str, float] = SLOW_LOSSES,
     ended: bool = True,
 ) -> MadeResult:
     """A result of ten rounds, in each of which a fast and a slow device count."""
@@ -97,11 +107,15 @@ def result_of(
     biased = method == BUFFERED and run.part != ALIKE
     least = FLOORS.get(change, FLOORS[""]) if biased else floor
     least = least / 10 if method in REMEMBERING else least
+    if run.part == STALE:
+        least = stale[method, change]
     rounds = np.arange(1, ROUNDS + 1)
     gaps = np.maximum(8 * 0.3 ** np.arange(ROUNDS + 1.0), least)
+    if run.part == STALE:
+        gaps[1:] = least
     metrics = [json.dumps({"distance": (2 * gap * fast_gap()) ** 0.5}) for gap in gaps]
     evaluations = pd.DataFrame({"round": [0, *rounds], "metrics": metrics, "loss": gaps})
-    if run.part == PICTURES:
+    if run.part in (PICTURES, LINKED):
         evaluations["accuracy"] = 1 - gaps / 8
     clients = pd.DataFrame({"client": ["f", "s"], "group": [FAST, SLOW]})
     twice = np.repeat(rounds, 2)
@@ -114,7 +128,7 @@ def result_of(
             "outcome": "folded",
         }
     )
-    took = seconds[method]
+    took = seconds[method] / (1.5 if change == AT_FINISH else 1)
     work = folded[["round", "client"]].assign(modelled_s=[took / 2, took] * ROUNDS)
     books = pd.DataFrame(
         {"round": rounds, "next_s": took * rounds, "normaliser": 2.0, "bytes_up": sent[method]}
@@ -122,7 +136,7 @@ def result_of(
     wasted = 6 / 26 if method == OVER_SELECTED else 0.0
     tables: dict[str, Any] = {
         "evaluations": evaluations,
-        "group_evaluations": _group_losses(run, pull) if "apart" in _kind(run) else None,
+        "group_evaluations": _evaluations_of_groups(run, pull, slow),
         "clients": clients,
         "contributions": folded,
         "work": work,
@@ -133,8 +147,13 @@ def result_of(
     return MadeResult(run, tables, ended=ended)
 
 
-def _kind(run: StudyRun) -> str:
-    return "none" if run.part in (ALIKE, PICTURES) else "apart"
+def _evaluations_of_groups(
+    run: StudyRun, pull: float, slow: dict[str, float]
+) -> pd.DataFrame | None:
+    if run.part == LINKED:
+        loss = slow[str(run.labels["method"])]
+        return pd.DataFrame({"round": range(ROUNDS + 1), "group": SLOW, "loss": loss})
+    return None if run.part in (ALIKE, PICTURES, STALE) else _group_losses(run, pull)
 
 
 def _group_losses(run: StudyRun, pull: float) -> pd.DataFrame:
@@ -174,7 +193,7 @@ def planned(part: str, method: str, change: str = "") -> StudyRun:
 # --- what is run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "minutes"), [(FULL, 45), (QUICK, 7)])
+@pytest.mark.parametrize(("options", "minutes"), [(FULL, 50), (QUICK, 7)])
 def test_every_run_has_a_title_of_its_own(options: Options, minutes: float) -> None:
     runs = STUDY.runs(options)
     assert len({run.title for run in runs}) == len(runs)
@@ -183,7 +202,8 @@ def test_every_run_has_a_title_of_its_own(options: Options, minutes: float) -> N
 
 def test_the_full_form_compares_all_methods() -> None:
     for part in (ALIKE, APART_PART):
-        methods = [run.labels["method"] for run in STUDY.runs(Options(seeds=1)) if run.part == part]
+        runs = [run for run in STUDY.runs(Options(seeds=1)) if run.part == part]
+        methods = [run.labels["method"] for run in runs if "change" not in run.labels]
         assert methods == [*METHODS, *(REMEMBERING if part == APART_PART else ())]
 
 
@@ -270,6 +290,30 @@ def test_a_pull_of_another_size_breaks_the_claim_that_states_it(
     broken = failing(judged(QUICK, pulls=changed, weights=changed))
     assert any(words in text for text in broken)
     assert len(broken) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"pulls": {**PULLS, (BUFFERED, AT_FINISH): 0.068}}, "at every finish, has a bias"),
+        ({"stale": {**STALE_GAPS, (BUFFERED, ""): 50.0}}, "staleness does harm"),
+        ({"stale": {**STALE_GAPS, (BUFFERED, WEIGHED): 20.0}}, "at most a hundredth"),
+        ({"stale": {**STALE_GAPS, (SYNCHRONOUS, ""): 1e-3}}, "less than a thousandth"),
+        ({"slow": {SYNCHRONOUS: 0.5, BUFFERED: 0.4}}, "hold other digits"),
+    ],
+)
+def test_other_numbers_in_the_parts_of_the_full_form_break_their_claims(
+    changed: dict[str, Any], words: str
+) -> None:
+    (broken,) = failing(judged(FULL, **changed))
+    assert words in broken
+
+
+def test_long_local_training_takes_as_long_as_usual() -> None:
+    usual, long = (scenario(7, BUFFERED, 5, setting) for setting in (StalenessSetting(), LONG))
+    for one, other in zip(usual.groups, long.groups, strict=True):
+        speeds = (group.device.examples_per_s.median for group in (other, one))  # type: ignore[union-attr]
+        assert next(speeds) / next(speeds) == pytest.approx(50 / 5)
 
 
 def test_opportunistic_rounds_without_bias_break_what_is_said_of_them() -> None:

@@ -83,6 +83,9 @@ class StalenessSetting(NamedTuple):
         exponent: exponent of the staleness weight; 0 for a constant weight.
         max_staleness: the largest staleness with which an update counts.
         world: why slow devices are slow, and whether devices have lives.
+        calls_at: when the buffered mode calls devices.
+        k: updates that make a version; None: half as many as devices that work at a time.
+        steps: local steps of a device in a round, which take as long as the usual ones.
     """
 
     apart: float = APART
@@ -91,6 +94,9 @@ class StalenessSetting(NamedTuple):
     exponent: float = 0.0
     max_staleness: int = 1000
     world: str = PROCESSORS
+    calls_at: str = "version"
+    k: int | None = None
+    steps: int = _STEPS
 
 
 def fast_gap(apart: float = APART) -> float:
@@ -114,7 +120,8 @@ def _stale(setting: StalenessSetting) -> dict[str, Any]:
 
 
 def _buffered(setting: StalenessSetting, k: int) -> dict[str, Any]:
-    return {"kind": "buffered", "k": k, "concurrency": setting.at_once, **_stale(setting)}
+    calls = {"concurrency": setting.at_once, "calls_at": setting.calls_at}
+    return {"kind": "buffered", "k": k, **calls, **_stale(setting)}
 
 
 def server_of(method: str, setting: StalenessSetting) -> dict[str, Any]:
@@ -134,7 +141,10 @@ def server_of(method: str, setting: StalenessSetting) -> dict[str, Any]:
         OPPORTUNISTIC: opportunistic,
         FEDVARP: {**opportunistic, "aggregator": "fedvarp"},
         MIFA: {**opportunistic, "aggregator": {"kind": "mifa", "start": "zero"}},
-        BUFFERED: {"mode": _buffered(setting, setting.at_once // 2), "aggregator": "fedbuff"},
+        BUFFERED: {
+            "mode": _buffered(setting, setting.k or setting.at_once // 2),
+            "aggregator": "fedbuff",
+        },
         FEDASYNC: {
             "mode": _buffered(setting, 1),
             "aggregator": {"kind": "fedasync", "alpha": 2 / setting.at_once},
@@ -165,10 +175,10 @@ def scenario(
             "heterogeneity": _SCATTER,
             "covariates": effects,
         },
-        "training": {"local_steps": _STEPS, "batch_size": "full", "learning_rate": _RATE},
+        "training": {"local_steps": setting.steps, "batch_size": "full", "learning_rate": _RATE},
         "server": {"rounds": rounds, **server, **server_of(method, setting)},
         "groups": [
-            _group(name, count, setting, _STEPS * _DIMENSION)
+            _group(name, count, setting, setting.steps * _DIMENSION)
             for name, count in ((FAST, DEVICES - SLOW_DEVICES), (SLOW, SLOW_DEVICES))
         ],
     }
@@ -181,16 +191,36 @@ def pictures(seed: int, method: str, rounds: int, every: int, data: str | None) 
     Args:
         data: the data directory, for MNIST; None for scikit-learn's digits.
     """
-    model = {"model": "softmax", "partition": {"kind": "dirichlet", "alpha": 0.3}}
+    examples = (60_000 if data else 1_437) / DEVICES
+    server = {"rounds": rounds, "evaluate_every": every}
+    return _pictures(seed, method, {"kind": "dirichlet", "alpha": 0.3}, examples, server, data)
+
+
+def linked_pictures(seed: int, method: str, rounds: int, data: str | None) -> Scenario:
+    """The same, but fast devices hold the digits 0 to 7, and slow ones 8 and 9."""
+    examples = 500 if data else 24
+    labels = [[*range(8)]] * (DEVICES - SLOW_DEVICES) + [[8, 9]] * SLOW_DEVICES
+    partition = {"kind": "assigned", "labels": labels, "examples_per_client": examples}
+    server = {"rounds": rounds, "evaluate_groups": True}
+    return _pictures(seed, method, partition, examples, server, data)
+
+
+def _pictures(
+    seed: int,
+    method: str,
+    partition: Mapping[str, Any],
+    examples: float,
+    server: Mapping[str, Any],
+    data: str | None,
+) -> Scenario:
+    """The speed is such that the mean fast device, which has so many examples, works a second."""
     task = {"name": "mnist", "data": {"directory": data}} if data else {"name": "digits"}
     setting = StalenessSetting()
-    # The speed is such that the mean fast device works for a second.
-    examples = (60_000 if data else 1_437) / DEVICES
     table = {
         "clock": {"kind": "rounds", "round_s": WINDOW_S},
-        "task": {**task, **model},
+        "task": {**task, "model": "softmax", "partition": dict(partition)},
         "training": {"local_epochs": 1, "batch_size": 32, "learning_rate": 0.05},
-        "server": {"rounds": rounds, "evaluate_every": every, **server_of(method, setting)},
+        "server": {**server, **server_of(method, setting)},
         "groups": [
             _group(name, count, setting, examples)
             for name, count in ((FAST, DEVICES - SLOW_DEVICES), (SLOW, SLOW_DEVICES))

@@ -30,7 +30,9 @@ from muster.studies.staleness.fleet import (
 )
 from muster.tasks.synthetic import OpenSynthetic
 
-ALIKE, APART_PART, CHANGED, WORLDS, PICTURES = "alike", "apart", "changed", "worlds", "pictures"
+ALIKE, APART_PART, CHANGED, WORLDS, PICTURES, STALE, LINKED = (
+    "alike", "apart", "changed", "worlds", "pictures", "stale", "linked",
+)  # fmt: skip
 """The parts of the study."""
 
 TAIL = 0.4
@@ -42,9 +44,10 @@ EARLY_S = 30.0
 ACCURACY = 0.8
 """The accuracy whose time is measured in `pictures`."""
 
+_DRAWN = (ALIKE, APART_PART, PICTURES)
 _KEY = ["part", "method", "change"]
 _SHOWN = ["gap", "pull", "weight", "slow excess", "seconds to target", "bytes to target", "wasted"]
-_JUDGED = ["early gap", "seconds to accuracy", "accuracy"]
+_JUDGED = ["early gap", "seconds to accuracy", "accuracy", "slow loss"]
 
 
 class Optima(NamedTuple):
@@ -120,7 +123,7 @@ class StalenessMeasures:
         `seconds` and `value`, of runs without a change."""
         frames = []
         for result in self._results:
-            if result.ended and "change" not in result.labels and result.part != WORLDS:
+            if result.ended and "change" not in result.labels and result.part in _DRAWN:
                 course = course_of(result)
                 labels = {"part": result.part, **result.labels, "seed": result.seed}
                 frames.append(pd.DataFrame({**labels, "seconds": course.index, "value": course}))
@@ -156,6 +159,8 @@ def measures(result: Result) -> dict[str, float]:
     """The measures by which a run is judged; times are of the scenario, bytes of updates up."""
     course = course_of(result)
     common = {"weight": weight_of_slow(result), "wasted": _wasted(result)}
+    if result.part == LINKED:
+        return {**common, "slow loss": float(_losses(result)[SLOW].mean())}
     if result.part == PICTURES:
         first = _first(course >= ACCURACY)
         return {**common, "seconds to accuracy": first, "accuracy": float(course.iloc[-1])}
@@ -168,7 +173,7 @@ def measures(result: Result) -> dict[str, float]:
         "seconds to target": _first(course <= TARGET),
         "bytes to target": _bytes_until(result, course <= TARGET),
     }
-    if result.part == ALIKE:
+    if result.part in (ALIKE, STALE):
         return found
     optima, losses = optima_of(result.scenario), _losses(result)
     pull = optima.pull(float((losses[SLOW] - losses[FAST]).mean()))
@@ -179,7 +184,7 @@ def measures(result: Result) -> dict[str, float]:
 def course_of(result: Result) -> "pd.Series[float]":
     """The gap as a share of `fast_gap()`, or the accuracy in `pictures`, of every evaluated
     version, indexed by the scenario second at which it was made."""
-    if result.part == PICTURES:
+    if result.part in (PICTURES, LINKED):
         course = result.course("accuracy")
     else:
         # Every f_i is ½‖θ − θ_i‖², so their mean exceeds its least by half the squared distance.

@@ -2,7 +2,9 @@
 
 Part `alike` has devices that differ in speed alone; `apart` has slow devices with other data.
 `changed` is the latter with one changed setting, and `worlds` has slow links, and phones with
-batteries. `pictures`, only in the full form, shows the accuracy of a classifier over time.
+batteries. `pictures`, only in the full form, shows the accuracy of a classifier over time; so are
+`stale`, with training so long that staleness does harm, and `linked`, whose slow devices hold other
+digits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +39,7 @@ from muster.studies.staleness.fleet import (
     pictures,
     scenario,
 )
+from muster.studies.staleness.further import further_claims, further_runs
 from muster.studies.staleness.measures import (
     ALIKE,
     APART_PART,
@@ -127,7 +130,8 @@ class StalenessStudy(Study):
         found = StalenessMeasures(results)
         table = StudyTable("methods", "Methods and changes", found.table(), _TABLE)
         figures = list(_figures(found, options))
-        return Findings(claims_of(found), list(checks_of(found)), figures, [table], _NOTES)
+        claims = [*claims_of(found), *further_claims(found)]
+        return Findings(claims, list(checks_of(found)), figures, [table], _NOTES)
 
 
 def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
@@ -163,6 +167,8 @@ def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
     for world, methods in ((LINKS, (BUFFERED,)), (LIVES, (SYNCHRONOUS, BUFFERED))):
         for method in methods:
             yield _run(WORLDS, seed, size, method, StalenessSetting(world=world), world)
+    if not options.quick:
+        yield from further_runs(seed, options.data)
     for method, rounds in size.pictures.items():
         read = pictures(seed, method, rounds, _PICTURES_EVERY[method], options.data)
         yield StudyRun(PICTURES, {"method": method}, read, _START_S + _PICTURES_S * rounds)
