@@ -6,7 +6,7 @@ devices have data of the same distribution; masks then only add noise. `overshoo
 disagree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from muster.common.config import validate
@@ -21,15 +21,18 @@ class Masks(NamedTuple):
 
     Attributes:
         schedule: static, rotating or drawn; `NO_MASK` for devices that train the whole model.
-        capacity: share of the parameters that a device trains.
+        capacity: share of the parameters that a device trains; several for as many groups, of equal
+            sizes.
         kind: blocks for hidden units, random for coordinates.
         psi: whether the server multiplies by ψ.
+        rate: the server's rate, by which it multiplies the step.
     """
 
     schedule: str
-    capacity: float = 1.0
+    capacity: float | Sequence[float] = 1.0
     kind: str = "random"
     psi: bool = True
+    rate: float = 1.0
 
 
 WHOLE = Masks(NO_MASK)
@@ -57,14 +60,6 @@ class PartFleet(NamedTuple):
         Args:
             evaluate_every: rounds between evaluations; None for 20 evaluations in all.
         """
-        group: dict[str, Any] = {
-            "name": "device",
-            "count": self.devices,
-            "devices_per_process": self.devices,
-        }
-        if masks.schedule != NO_MASK:
-            group["mask"] = {"kind": masks.kind, "schedule": masks.schedule}
-            group["device"] = {"capacity": masks.capacity}
         return validate(
             Scenario,
             {
@@ -78,13 +73,28 @@ class PartFleet(NamedTuple):
                 },
                 "server": {
                     "rounds": rounds,
-                    "aggregator": {"kind": "fedplt", "psi": masks.psi},
+                    "aggregator": {"kind": "fedplt", "psi": masks.psi, "rate": masks.rate},
                     "evaluate_every": evaluate_every or max(1, rounds // 20),
                 },
-                "groups": [group],
+                "groups": list(self._groups(masks)),
             },
             "fedplt",
         )
+
+    def _groups(self, masks: Masks) -> Iterator[Mapping[str, Any]]:
+        several = not isinstance(masks.capacity, float)
+        capacities = [masks.capacity] if isinstance(masks.capacity, float) else masks.capacity
+        for capacity in capacities:
+            count = self.devices // len(capacities)
+            group: dict[str, Any] = {
+                "name": f"capacity-{capacity:.0%}".rstrip("%") if several else "device",
+                "count": count,
+                "devices_per_process": count,
+            }
+            if masks.schedule != NO_MASK:
+                group["mask"] = {"kind": masks.kind, "schedule": masks.schedule}
+                group["device"] = {"capacity": capacity}
+            yield group
 
 
 # --- convergence: floor and decay ----------------------------------------------------------------

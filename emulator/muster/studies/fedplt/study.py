@@ -34,6 +34,15 @@ from muster.studies.fedplt.fleet import (
 )
 from muster.studies.fedplt.judgement import checks, claims
 from muster.studies.fedplt.measures import FedPltMeasures
+from muster.studies.fedplt.static_claims import static_checks, static_claims
+from muster.studies.fedplt.static_measures import StaticMeasures
+from muster.studies.fedplt.static_study import (
+    FULL,
+    QUICK,
+    static_figures,
+    static_runs,
+    static_tables,
+)
 from muster.studies.results import Results
 from muster.studies.study import (
     DIGITS_FOR_MNIST,
@@ -79,14 +88,20 @@ class FedPltStudy(Study):
         return [run for seed in options.all_seeds for run in _runs(seed, options)]
 
     def judge(self, results: Results, options: Options) -> Findings:
-        found = FedPltMeasures(results)
+        found, static = FedPltMeasures(results), StaticMeasures(results)
         return Findings(
-            claims(found), checks(found), list(_figures(found)), list(_tables(found)), _notes()
+            [*static_claims(static), *claims(found)],
+            [*static_checks(static), *checks(found)],
+            [*static_figures(static), *_figures(found)],
+            [*static_tables(static), *_tables(found)],
+            _notes(),
         )
 
 
 def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
     size = _QUICK if options.quick else _FULL
+    for part, labels, run in static_runs(seed, QUICK if options.quick else FULL):
+        yield _run(part, labels, run)
     for rate in RATES:
         run = noisy(rate).scenario(seed, size.floor, HALF, evaluate_every=5)
         yield _run("floor", {"rate": rate}, run)
@@ -173,6 +188,10 @@ def _tables(found: FedPltMeasures) -> Iterator[StudyTable]:
 
 def _notes() -> list[str]:
     return [
+        (
+            "The theorem is about static masks. `floor` and `decay` have drawn masks, for which it "
+            "states nothing; `static` has its own."
+        ),
         (
             "The paper has no experiments. These fleets test what it proves, and where its "
             "assumptions end."
