@@ -10,6 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 from tests.studies.made import MadeResult, statements
 
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.scenario.population import population
 from muster.studies import Claim, Options, Results, StudyRun
 from muster.studies.fedplt.fleet import (
     DISAGREEING,
@@ -19,8 +21,10 @@ from muster.studies.fedplt.fleet import (
     STATIC,
     Masks,
 )
-from muster.studies.fedplt.known import limits, masks_of
+from muster.studies.fedplt.known import limits, masks_of, overshoot, path
+from muster.studies.fedplt.static_fleet import BOUNDARY_STEPS, HALF, SKEWED, UNDAMPED, linear
 from muster.studies.fedplt.study import FedPltStudy
+from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = FedPltStudy(kind="fedplt")
 QUICK = Options(quick=True, seeds=2)
@@ -41,6 +45,12 @@ def loss(run: StudyRun, share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.asarray(START - 1.7 * speed * share)
     if run.part == "overshoot" and labels["masks"] != NO_MASK and labels["steps"] == MANY:
         return np.asarray(START + 4 * np.sin(np.pi * share))
+    if run.part == "network":
+        undamped = labels.get("masks") == STATIC and labels["server"] == UNDAMPED
+        return START + (4 if undamped else -1.5) * share
+    if run.part == "boundary":
+        far = labels["steps"] == max(BOUNDARY_STEPS) and labels["server"] == UNDAMPED
+        return START + (4 if far else -1.5) * share
     if run.part == "labels" and labels["masks"] == STATIC:
         return START - 0.4 * share + 1.2 * share**2
     return START - 1.5 * share
@@ -50,6 +60,8 @@ def distance(run: StudyRun, share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
     """The distance to the minimiser after a share of the rounds."""
     if run.part == "floor":
         return np.full(len(share), np.sqrt(float(run.labels["rate"])))
+    if run.part in ("static", "static decay"):
+        return np.full(len(share), 1.0)
     if run.part == "decay":
         return np.asarray(np.sqrt(1e-3 / np.maximum(share, 1e-3)))
     grows = run.part == "curvature" and run.labels["masks"] == STATIC
@@ -73,7 +85,11 @@ def result_of(
     )
 
     def vector() -> np.ndarray[Any, Any]:
+        if run.part == "path":
+            return path(run.scenario).end
         static, best = limits(run.scenario)
+        if run.part == "static decay":
+            return static + 0.2 * (best - static)
         return static if run.labels["masks"] == STATIC else best + 0.1 * (static - best)
 
     sent = 1e6 * float(run.labels.get("capacity", 1.0))
@@ -172,3 +188,45 @@ def test_figures_and_tables_have_every_run() -> None:
     assert all(isinstance(figure.draw(), Figure) for figure in findings.figures)
     (table,) = findings.tables
     assert len(table.frame) == len({run.title for run in runs if run.part == "psi"}) // 2
+
+
+def test_a_round_of_parts_is_the_block_jacobi_iteration_if_devices_train_for_long() -> None:
+    # H = [[1, c], [c, 1]] in two parts: x ← −c·(x₂, x₁), with the radius c = 0.9. Damped by ½, the
+    # eigenvalues −c and c become ½ − c/2 and ½ + c/2 = 0.95.
+    hessian = np.array([[1.0, 0.9], [0.9, 1.0]])
+    parts = np.eye(2, dtype=bool)
+    assert overshoot(hessian, parts, rate=0.5, steps=200) == pytest.approx(0.9, abs=1e-3)
+    assert overshoot(hessian, parts, 0.5, 200, damping=0.5) == pytest.approx(0.95, abs=1e-3)
+    # Three unknowns that depend on each other by c: −2c. With c = 0.9 a radius of 1.8, above 1;
+    # half of the step has 1 − 0.5·(1 + 1.8) = −0.4, and 1 − 0.5·0.1 = 0.95.
+    three = np.full((3, 3), 0.9) + 0.1 * np.eye(3)
+    assert overshoot(three, np.eye(3, dtype=bool), 0.5, 200) == pytest.approx(1.8, abs=1e-3)
+    assert overshoot(three, np.eye(3, dtype=bool), 0.5, 200, 0.5) == pytest.approx(0.95, abs=1e-3)
+    # One local step on the whole model: 1 − η·λ.
+    assert overshoot(three, np.ones((2, 3), bool), 0.5, 1) == pytest.approx(0.95, abs=1e-3)
+
+
+def test_the_path_ends_at_the_limit_and_its_alignments_are_those_of_the_definition() -> None:
+    scenario = linear(SKEWED, 0.02, full=True).scenario(3, 600, HALF)
+    found, (limit, best) = path(scenario), limits(scenario)
+    # With several local steps the path ends near the limit, and not at it.
+    assert np.linalg.norm(found.end - limit) < 0.1 * np.linalg.norm(limit - best)
+    assert found.alignments.shape == (601, scenario.devices)
+    # At 0 by hand, for the first device: ⟨m⊙∇F, −θ*⟩ / ⟨∇F, −θ*⟩ with ∇F = −Xᵀy/n.
+    opened = task_of(scenario, population(scenario)).open(scenario.devices, scenario.seed)
+    assert isinstance(opened, OpenSynthetic)
+    x, y = opened.design(0)
+    gradient, mask = x.T @ y / len(x), masks_of(scenario, len(best))[0]
+    expected = (gradient * mask) @ best / (gradient @ best)
+    assert found.alignments[0, 0] == pytest.approx(expected)
+
+
+def test_static_masks_that_lead_to_the_minimiser_fail() -> None:
+    def falling(run: StudyRun, share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if run.part == "static decay":
+            return np.asarray(np.sqrt(1e-3 / np.maximum(share, 1e-3)))
+        return distance(run, share)
+
+    texts = failing(judged(distance=falling))
+    assert texts
+    assert all("slope" in text for text in texts)

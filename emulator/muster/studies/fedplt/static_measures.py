@@ -78,9 +78,13 @@ class StaticMeasures:
             found[seed] = float(of.alignments[far].min()) if far.any() else np.nan
         return found
 
-    def last_alignment(self, data: str) -> BySeed:
-        """The smallest ρ_k at the end of the path, by seed."""
-        return {seed: float(of.alignments[-1].min()) for seed, of in self._paths(data).items()}
+    def misaligned(self, data: str) -> BySeed:
+        """The share of the devices whose ρ_k is not above 0 at the end of the path, by seed. (The
+        mean of the smallest ρ_k says little, because ρ_k is a ratio whose denominator may be
+        nearly 0.)"""
+        return {
+            seed: float((of.alignments[-1] <= 0).mean()) for seed, of in self._paths(data).items()
+        }
 
     def path_error(self) -> BySeed:
         """The largest difference of an entry of a run's model from that of the computed path."""

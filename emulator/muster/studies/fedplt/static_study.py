@@ -42,7 +42,7 @@ class StaticSize(NamedTuple):
 
 
 FULL = StaticSize(static=800, path=150, network=150, boundary=20)
-QUICK = StaticSize(static=400, path=150, network=40, boundary=20)
+QUICK = StaticSize(static=250, path=150, network=40, boundary=20)
 
 
 def static_runs(seed: int, size: StaticSize) -> Iterator[Planned]:
