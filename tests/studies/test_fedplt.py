@@ -166,6 +166,9 @@ def test_masks_that_are_stable_fail_what_is_said_of_instabilities() -> None:
     failed = failing(judged(loss=calm, distance=near))
     parts = [text.split(":")[0] for text in failed]
     assert {part: parts.count(part) for part in parts} == {
+        "network, alike data": 1,
+        "network, skewed data": 1,
+        "boundary": 1,
         "overshoot": 1,
         "curvature": 2,
         "labels": 4,
@@ -186,8 +189,9 @@ def test_figures_and_tables_have_every_run() -> None:
     runs = STUDY.runs(QUICK)
     findings = STUDY.judge(Results([result_of(run) for run in runs]), QUICK)
     assert all(isinstance(figure.draw(), Figure) for figure in findings.figures)
-    (table,) = findings.tables
-    assert len(table.frame) == len({run.title for run in runs if run.part == "psi"}) // 2
+    tables = {table.name: table.frame for table in findings.tables}
+    for name, part in (("psi", "psi"), ("networks", "network"), ("boundary", "boundary")):
+        assert len(tables[name]) == sum(run.part == part for run in runs) // QUICK.seeds
 
 
 def test_a_round_of_parts_is_the_block_jacobi_iteration_if_devices_train_for_long() -> None:

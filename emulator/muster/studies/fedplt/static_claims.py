@@ -64,8 +64,8 @@ def _alignment(found: StaticMeasures) -> Iterator[Claim]:
     ).because("Far away, every device's gradient points to the same minimiser.")
     for data in DATA:
         yield greater(
-            f"assumption 6, {data} data: at the limit ρ_k is not above 0 for a share of the devices "
-            f"of more than",
+            f"assumption 6, {data} data: at the limit ρ_k is not above 0 for more than this share "
+            f"of the devices",
             found.misaligned(data),
             by=0.1,
         ).because("Between its own minimiser and the common one, a device's gradient points away.")

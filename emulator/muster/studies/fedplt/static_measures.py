@@ -130,7 +130,8 @@ class StaticMeasures:
             if result.ended
         ]
         keys = ["devices train", "data", "rate"]
-        return pd.DataFrame(rows).groupby(keys, sort=False).mean().reset_index()
+        frame = pd.DataFrame(rows, columns=[*keys, "loss", "accuracy", "bytes up"])
+        return frame.groupby(keys, sort=False).mean().reset_index()
 
     def boundary(self) -> pd.DataFrame:
         """The runs of `boundary` in means over the seeds: `share`, `steps`, `rate`, `rise`, the
@@ -146,7 +147,9 @@ class StaticMeasures:
                     "rise": course.iloc[1:].max() / course.iloc[0],
                 }
                 rows.append({**named, **rise})
-        found = pd.DataFrame(rows).groupby(["share", "steps", "rate"]).mean().reset_index()
+        keys = ["share", "steps", "rate"]
+        frame = pd.DataFrame(rows, columns=[*keys, "rise"])
+        found = frame.groupby(keys).mean().reset_index()
         seed = min(result.seed for result in self._results.where(part="boundary"))
         found["radius"] = [
             boundary_radius(seed, float(row[0]), int(row[1]), float(row[2]))
