@@ -28,6 +28,7 @@ def draw_static(
         axes.axhline(limits[data], color=MUTED, linestyle="--", label="the computed limit")
         axes.set(xscale="log", yscale="log")
         tidy(axes, f"{data.capitalize()} data", x="round", y="distance to the minimiser", key=True)
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     return figure
 
 
@@ -70,5 +71,6 @@ def draw_bytes(ends: pd.DataFrame) -> Figure:
             axes.scatter([sent / 2**20], [accuracy], s=45, facecolor=face, edgecolor=colour,
                          label=label)  # fmt: skip
         tidy(axes, f"{str(data).capitalize()} data", x="MiB sent", y="accuracy", key=True)
+        axes.legend(frameon=False, fontsize=7, labelcolor=INK, loc="lower right")
         axes.set_xlim(left=0)
     return figure
