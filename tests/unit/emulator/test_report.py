@@ -495,6 +495,14 @@ def test_nothing_went_wrong_if_every_update_counted(run: RunFolder) -> None:
     assert wrong(run.commit()).text == "Nothing: every call led to an update that counted."
 
 
+def test_spare_updates_went_not_wrong(run: RunFolder) -> None:
+    run.clients("a", "b")
+    run.round({"a": "folded", "b": "dropped: goal reached"})
+    found = wrong(run.commit())
+    assert not found.points
+    assert found.text.endswith("counted; some came when the goal was reached without them.")
+
+
 def test_the_first_screen_says_what_went_wrong(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "busy"})

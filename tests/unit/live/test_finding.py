@@ -129,8 +129,8 @@ def test_in_lockstep_the_slowest_are_those_with_the_longest_modelled_work() -> N
     finding = shown(state)["finding"]
     assert finding == {
         "text": "The rounds wait for far.",
-        "more": "Its slowest device needed 22 s of modelled time for training and transfers, "
-        "15.8 s more than those of all other groups, in the only round so far. "
+        "more": "In the median round, its slowest device needed 22 s of modelled time for training "
+        "and transfers, 15.8 s more than those of all other groups, in the only round so far. "
         "The deadline is 20 s.",
         "holding": True,
     }

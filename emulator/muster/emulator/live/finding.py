@@ -117,8 +117,8 @@ def _no_holder(state: FleetState, holder: HoldUp, running: bool) -> str:
 def _modelled(holder: HoldUp, limit_s: float | None) -> list[str]:
     after, lead = seconds_text(holder.after_s), seconds_text(holder.lead_s)
     work = (
-        f"Its slowest device needed {after} of modelled time for training and transfers, {lead} "
-        f"more than those of all other groups, {_often(holder)}."
+        f"In the median round, its slowest device needed {after} of modelled time for training and "
+        f"transfers, {lead} more than those of all other groups, {_often(holder)}."
     )
     if limit_s is None or limit_s >= holder.after_s:
         return [work]

@@ -90,8 +90,8 @@ def _meaning(account: Account, whose: str) -> str:
     if modelled and lockstep(account):
         return f"{text} In lockstep, a round does not really wait for the modelled time."
     return (
-        f"{text} A round lasts as long as the slowest update that it waits for. Long tails of "
-        f"training or transfer therefore cause tall bars."
+        f"{text} A round lasts until its commit: it waits for updates, and at times for the "
+        f"evaluation of earlier versions."
     )
 
 

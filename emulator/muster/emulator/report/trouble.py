@@ -1,5 +1,6 @@
 """What went wrong in a run, in a few sentences that the first screen of the report shows."""
 
+from muster.common.exchange import Reason
 from muster.emulator.records.account import Account
 from muster.emulator.records.judging import measured_text
 from muster.emulator.records.summary import clean, percent_text
@@ -21,7 +22,8 @@ def went_wrong(account: Account, summary: Summary) -> ReportSection:
         *_empty(summary),
         *_warnings(account),
     ]
-    text = "" if points else "Nothing: every call led to an update that counted."
+    spare = "; some came when the goal was reached without them" if _spare(account) else ""
+    text = "" if points else f"Nothing: every call led to an update that counted{spare}."
     return ReportSection(TITLE, text, points=points)
 
 
@@ -53,8 +55,10 @@ def _deaths(account: Account) -> list[str]:
 
 
 def _lost(account: Account) -> list[str]:
-    """The calls that led to no folded update, and the most frequent reasons."""
-    lost, called = lost_updates(account), int(account.rounds["called"].sum())
+    """The calls that led to no folded update, and the most frequent reasons. More calls than the
+    goal needs are meant to be spare."""
+    lost = [each for each in lost_updates(account) if each[1] != Reason.GOAL_REACHED]
+    called = int(account.rounds["called"].sum())
     if not lost or not called:
         return []
     count = sum(times for _, _, times in lost)
@@ -62,6 +66,11 @@ def _lost(account: Account) -> list[str]:
     more = "; and others" if len(lost) > _MOST_NAMES else ""
     text = f"{percent_text(count / called)} of the {called:,} calls led to no update that counted"
     return [f"{text}: {'; '.join(why[:_MOST_NAMES])}{more}."]
+
+
+def _spare(account: Account) -> bool:
+    """Whether updates did not count only because more devices were called than the goal needs."""
+    return any(reason == Reason.GOAL_REACHED for _, reason, _ in lost_updates(account))
 
 
 def _empty(summary: Summary) -> list[str]:
