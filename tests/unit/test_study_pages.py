@@ -13,7 +13,7 @@ COLUMNS = ["what the paper states", "what we ran", "theirs", "ours", "holds?"]
 ANSWERS = ("yes", "in part", "no", "not run")
 """What a row answers with: whether the statement holds, or that nothing was run that could show it.
 A reason may follow."""
-WITHOUT_TABLE = {"fedplt", "feduca"}
+WITHOUT_TABLE = {"feduca"}
 """Studies of a paper whose page has no such table yet."""
 
 
