@@ -178,3 +178,15 @@ def test_a_server_that_is_killed_between_any_two_rounds_takes_the_same_course(
     for step in range(steps // 10, steps, steps // 40):
         plan = HistoryPlan(scenario, 0, (Kill("server", step),))
         assert not simulated.play(plan).violations, plan
+
+
+@pytest.mark.parametrize("scenario", ["partial-sums", "wall-partial-sums", "large-partial-sums"])
+def test_a_process_that_loses_held_updates_while_another_is_awaited_trains_again(
+    simulated: Simulator, scenario: str
+) -> None:
+    """It has enrolled again before the server asks it for the sum, so the request brings no model
+    and it has to fetch one, also if models travel inside calls."""
+    awaited = Pause("dev-0000..dev-0001", 10, 4.0)
+    for step in range(14, 32):
+        plan = HistoryPlan(scenario, 0, (awaited, Kill("dev-0002..dev-0003", step)))
+        assert not simulated.play(plan).violations, plan

@@ -30,7 +30,7 @@ from muster.server.rounds.round import Round
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
-from muster.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
+from muster.simulation.faults import Break, DiskFull, Fault, Kill, Pause, PowerCut, Rogue
 from muster.simulation.search import HistoryPlan, Simulator
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
@@ -251,6 +251,23 @@ def test_updates_that_are_written_over_the_valid_ones_are_found(
     monkeypatch.setattr(UpdateMemory, "_exchange", in_place)
     found = violations(simulated, plans)
     assert any("is not what was committed" in line for line in found)
+
+
+# --- 8: a model that travels inside calls and is fetched -----------------------------------------
+
+
+def test_a_fetch_that_is_answered_with_nothing_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awaited = Pause("dev-0000..dev-0001", 10, 4.0)
+    plans = [
+        HistoryPlan("partial-sums", 0, (awaited, Kill("dev-0002..dev-0003", step)))
+        for step in range(14, 32)
+    ]
+    simulated.reference("partial-sums")
+    monkeypatch.setattr(ModelVersions, "chunks_from", lambda self, *asked: iter(()))
+    found = violations(simulated, plans)
+    assert any("are complete and have no bytes" in line for line in found)
 
 
 # --- what the search itself is for ---------------------------------------------------------------

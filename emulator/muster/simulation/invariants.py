@@ -35,6 +35,7 @@ def broken_by(
         yield from _memory(programs, ledger)
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
+        yield from _downloads(ledger)
     yield from _silence(folder, faults)
     yield from _leftovers(folder)
     if expected is not None and _reproducible(programs, faults):
@@ -178,7 +179,11 @@ def _sums(ledger: sqlite3.Connection, outlives_round: bool) -> Iterator[str]:
     def one(query: str) -> int:
         return int(ledger.execute(f"SELECT coalesce(({query}), 0)").fetchone()[0])
 
-    in_chunks = one("SELECT count(*) FROM transfers WHERE direction = 'down'") > 0
+    # If models travel inside calls, only a process that has lost updates which it held back fetches
+    # one in chunks.
+    inside_calls = one("SELECT sum(bytes_down) FROM answers") > 0
+    fetched = one("SELECT count(*) FROM transfers WHERE direction = 'down'") > 0
+    in_chunks = fetched and not inside_calls
     for way, table in (("up", "contributions"), ("down", "answers")):
         in_rounds = one(f"SELECT sum(bytes_{way}) FROM rounds")
         total = in_rounds + one(f"SELECT bytes_{way} FROM run")
@@ -193,6 +198,17 @@ def _sums(ledger: sqlite3.Connection, outlives_round: bool) -> Iterator[str]:
             right = (outlives_round or in_rounds <= found) and found <= total
         if not right:
             yield f"{total} bytes went {way}, {in_rounds} of them in rounds; found {found}"
+
+
+def _downloads(ledger: sqlite3.Connection) -> Iterator[str]:
+    """Check that every download that is complete has moved something: a device asks only for what
+    it lacks."""
+    empty = ledger.execute(
+        "SELECT client, round, count(*) FROM transfers "
+        "WHERE direction = 'down' AND ending = 'complete' AND bytes = 0 GROUP BY client, round"
+    )
+    for client, round, times in empty:
+        yield f"{times} downloads of {client} for round {round} are complete and have no bytes"
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:

@@ -27,17 +27,21 @@ def vector(seed: int) -> Vector:
     return np.random.default_rng(seed).standard_normal(PARAMETERS).astype(WIRE)
 
 
-@pytest.fixture
-def versions(tmp_path: Path) -> ModelVersions:
-    return opened(tmp_path)
+@pytest.fixture(params=[(False, True), (True, True), (True, False)], ids=str)
+def versions(tmp_path: Path, request: pytest.FixtureRequest) -> ModelVersions:
+    """The versions of fleets whose models travel in chunks, in both ways, and inside messages."""
+    inline, chunked = request.param
+    return opened(tmp_path, inline=inline, chunked=chunked)
 
 
-def opened(folder: Path, ledger: Ledger | None = None) -> ModelVersions:
+def opened(
+    folder: Path, ledger: Ledger | None = None, inline: bool = False, chunked: bool = True
+) -> ModelVersions:
     (folder / "models").mkdir(exist_ok=True)
     ledger = ledger or Ledger(folder / "ledger.sqlite")
     ledger.begin("run", [], at=1.0, population=0, moments={})
     store = Store(folder / "models", ledger, SCHEMA)
-    made = ModelVersions(ledger, store, FedAvg(kind="fedavg"), inline=False, chunked=True)
+    made = ModelVersions(ledger, store, FedAvg(kind="fedavg"), inline, chunked)
     made.load(vector(0))
     return made
 

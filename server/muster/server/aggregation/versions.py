@@ -160,7 +160,8 @@ class ModelVersions:
 
         Args:
             chunk_bytes: length of a chunk, at most. Chunks of `CHUNK_BYTES` of the whole newest
-                version are prepared once.
+                version are prepared once if models travel in chunks. A model that travels inside
+                messages is fetched only by a process that has lost updates which it held back.
             part: the coordinates that the device downloads; None: all.
 
         Raises:
@@ -178,9 +179,10 @@ class ModelVersions:
         if offset > len(body):
             raise IndexError(offset)
         first, rest = divmod(offset, CHUNK_BYTES)
-        if chunk_bytes < CHUNK_BYTES or rest or not newest or part is not None:
-            return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
-        return self._chunks[first:]
+        prepared = self._chunked and newest and part is None
+        if prepared and chunk_bytes >= CHUNK_BYTES and not rest:
+            return self._chunks[first:]
+        return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
 
     def offered(self, version: int) -> Vector:
         """The model that the run would offer as its result if it ended with `version`."""
