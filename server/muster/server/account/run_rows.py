@@ -253,7 +253,7 @@ SHARED_WORK = LedgerTable("shared_work", SharedWorkRow, ["client"], private=True
 
 
 class FaultRow(NamedTuple):
-    """A row of `faults`, which is reserved for injected faults.
+    """A row of `faults`, which nothing writes. docs/results.md says why the table stays.
 
     Attributes:
         at, round: when, and the round that was open.
