@@ -1,5 +1,5 @@
 """Faults that act inside devices: on their lives (offline, slow …) and on their updates (NaN,
-scaled …). One file has one fault; `emulator/muster/emulator/faults/HOWTO.md` says how to add one."""
+scaled …). One file has one fault; to add one, see `emulator/muster/emulator/faults/HOWTO.md`."""
 
 from typing import Annotated
 
