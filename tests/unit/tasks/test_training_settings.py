@@ -36,12 +36,6 @@ def test_steps_and_epochs_together_are_a_mistake() -> None:
     assert mistake.endswith("found 5 and 2, expected one of them")
 
 
-def test_a_gradient_takes_no_step_that_could_be_projected_or_pulled_back() -> None:
-    for settings in ({"projection_radius": 1.0}, {"proximal_mu": 0.1}):
-        [mistake] = mistakes(gradient=True, **settings)
-        assert "takes no local step" in mistake
-
-
 def test_every_wrong_value_is_one_mistake_at_its_key() -> None:
     found = mistakes(
         optimizer="adagrad",
