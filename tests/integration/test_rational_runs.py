@@ -166,7 +166,13 @@ def feduca(order: str, goal: int | None = None, **utility: Any) -> Scenario:
         server={
             "rounds": ROUNDS,
             "goal": goal,
-            "aggregator": {"kind": "feduca", "strategies": 3, "order": order},
+            # With a regularization, weights are 1/N and nobody leaves.
+            "aggregator": {
+                "kind": "feduca",
+                "strategies": 3,
+                "order": order,
+                "regularization": 0.0,
+            },
         },
         groups=[{"name": "silo", "count": 6, "participation": rules}],
     )

@@ -30,7 +30,7 @@ ROUNDS, DEVICES = 5, 4
 CLIENTS = [f"silo-{place:04}" for place in range(DEVICES)]
 RULES: dict[str, dict[str, Any]] = {
     "rational-fedavg": {},
-    "feduca": {"strategies": 3},
+    "feduca": {"strategies": 3, "regularization": 0.0},  # with it, all weights are 1/N
     "max-participation": {},
     "incfl": {"epsilon": 1e-9},
     "aaggff-s": {},

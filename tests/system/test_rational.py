@@ -37,7 +37,7 @@ PHONE = {
     ("aggregator", "utility", "life"),
     [
         ("fedavg", {"tolerance": 0.1}, {"link": {"rtt": "10 ms"}}),  # models travel by Fetch
-        ("feduca", FITTED, {}),
+        ({"kind": "feduca", "regularization": 0.0}, FITTED, {}),
         ("feduca", {"cost_per_mb": 1.0}, PHONE),
         ({"kind": "incfl", "retention": "model"}, {"tolerance": 0.05}, {}),
     ],
