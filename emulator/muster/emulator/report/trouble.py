@@ -1,10 +1,12 @@
 """What went wrong in a run, in a few sentences that the first screen of the report shows."""
 
+from collections.abc import Sequence
+
 from muster.common.exchange import Reason
 from muster.emulator.records.account import Account
 from muster.emulator.records.judging import measured_text
 from muster.emulator.records.summary import clean, percent_text
-from muster.emulator.report.losses import lost_updates
+from muster.emulator.report.losses import Loss, lost_updates
 from muster.emulator.report.section import ReportSection, Summary
 
 TITLE = "What went wrong"
@@ -14,15 +16,18 @@ _MOST_NAMES = 3
 
 def went_wrong(account: Account, summary: Summary) -> ReportSection:
     """The sentences, or one that says that there is nothing."""
+    lost = lost_updates(account)
+    # More calls than the goal needs are meant to be spare.
+    unmeant = [each for each in lost if each[1] != Reason.GOAL_REACHED]
     points = [
         *_expectations(summary),
         *_faults(summary),
         *_deaths(account),
-        *_lost(account),
+        *_lost(unmeant, int(account.rounds["called"].sum())),
         *_empty(summary),
         *_warnings(account),
     ]
-    spare = "; some came when the goal was reached without them" if _spare(account) else ""
+    spare = "; some came when the goal was reached without them" if lost else ""
     text = "" if points else f"Nothing: every call led to an update that counted{spare}."
     return ReportSection(TITLE, text, points=points)
 
@@ -54,23 +59,15 @@ def _deaths(account: Account) -> list[str]:
     return [f"Processes died, {len(died):,} in all: {_named(list(dict.fromkeys(died)))}."]
 
 
-def _lost(account: Account) -> list[str]:
-    """The calls that led to no folded update, and the most frequent reasons. More calls than the
-    goal needs are meant to be spare."""
-    lost = [each for each in lost_updates(account) if each[1] != Reason.GOAL_REACHED]
-    called = int(account.rounds["called"].sum())
-    if not lost or not called:
+def _lost(lost: Sequence[Loss], called: int) -> list[str]:
+    """The calls that led to no folded update, and the most frequent reasons."""
+    if not lost:
         return []
     count = sum(times for _, _, times in lost)
     why = [f"{times:,} {what}{f', {reason}' if reason else ''}" for what, reason, times in lost]
     more = "; and others" if len(lost) > _MOST_NAMES else ""
     text = f"{percent_text(count / called)} of the {called:,} calls led to no update that counted"
     return [f"{text}: {'; '.join(why[:_MOST_NAMES])}{more}."]
-
-
-def _spare(account: Account) -> bool:
-    """Whether updates did not count only because more devices were called than the goal needs."""
-    return any(reason == Reason.GOAL_REACHED for _, reason, _ in lost_updates(account))
 
 
 def _empty(summary: Summary) -> list[str]:
