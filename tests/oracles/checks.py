@@ -70,7 +70,7 @@ def models_by_formula(folder: Path) -> AuditCheck:
             parameters=rule.weighs == "parameters",
             mixes=rule.mixes,
             settings=evidence.rule,
-            carries=evidence.carries,
+            carries=evidence.outlives_round,
             enrolled=len(evidence.enrolled),
         )
         _make_again(evidence, log, form, rule)

@@ -105,7 +105,7 @@ class Evidence:
         return is_lockstep(self.scenario.get("clock", {}).get("kind", "rounds"))
 
     @property
-    def carries(self) -> bool:
+    def outlives_round(self) -> bool:
         """Whether an update may count in a later round than that of its call."""
         return outlives_round(self.scenario)
 

@@ -26,7 +26,7 @@ def check_rounds(evidence: Evidence, log: CheckLog) -> None:
     config = evidence.config
     every = not isinstance(config, str) and config.server.aggregator.makes_every_version()
     # On running clocks, an answer may come after its round has closed if the work goes on.
-    exact = evidence.lockstep or not evidence.carries
+    exact = evidence.lockstep or not evidence.outlives_round
     number = version = 0
     for row in evidence.rows("SELECT * FROM rounds ORDER BY round"):
         number += 1
@@ -73,7 +73,7 @@ def check_contributions(evidence: Evidence, log: CheckLog) -> None:
         "LEFT JOIN clients k ON k.client = c.client ORDER BY c.round, c.client"
     )
     bases, oldest = evidence.base_versions, evidence.mode.get("max_staleness")
-    carries = evidence.carries
+    later = evidence.outlives_round
     for row in evidence.rows(query):
         at = row["round"], row["client"]
         known = ", ".join(sorted(_OUTCOMES))
@@ -87,7 +87,7 @@ def check_contributions(evidence: Evidence, log: CheckLog) -> None:
         base = bases.get(row["round"])
         behind = None if base is None else staleness(base, row["base_version"])
         log.compare("staleness", behind, row["staleness"], *at)
-        if carries:
+        if later:
             log.require(row["call_round"] <= row["round"], "round of the call",
                         f"at most {row['round']}", row["call_round"], *at)  # fmt: skip
             log.require(row["staleness"] <= oldest, "staleness", f"at most {oldest}",

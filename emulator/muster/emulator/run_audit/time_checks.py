@@ -49,7 +49,7 @@ def check_times(evidence: Evidence, log: CheckLog) -> None:
 
 def _unknown(evidence: Evidence) -> str:
     """Why the ledger alone does not say how long rounds last; empty if it does."""
-    if evidence.carries:
+    if evidence.outlives_round:
         return "because updates may count in a later round than that of their call"
     links = [group.get("shared_link", {}) for group in evidence.scenario.get("groups", ())]
     if any(link.keys() & {"up", "down", "slots"} for link in links):
