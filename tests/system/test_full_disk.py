@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import sqlite3
@@ -15,7 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -198,10 +197,11 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on_to_the_same_model(
     assert audit(done.folder).agrees
 
 
-def muster(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    program = "from muster.cli.entry import main; main()"
+def muster(*arguments: object, first: str = "pass") -> subprocess.CompletedProcess[str]:
+    """Run a command, after a statement that changes its process."""
+    program = f"{first}; from muster.cli.entry import main; main()"
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def assert_clear(done: subprocess.CompletedProcess[str], lacks: str) -> None:
@@ -247,10 +247,8 @@ def test_a_run_without_memory_says_so(scenario: MakeScenario, tmp_path: Path, me
     file = tmp_path / "plain.toml"
     file.write_text(scenario().to_toml())
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (mebi << 20, mebi << 20))
-
-    done = muster("run", file, "--out", tmp_path / "run", "--quiet", preexec_fn=limit)
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({mebi << 20},) * 2)"
+    done = muster("run", file, "--out", tmp_path / "run", "--quiet", first=limited)
     if done.returncode:
         assert_clear(done, "memory|ulimit -v")
 

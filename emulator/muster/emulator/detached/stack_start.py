@@ -56,7 +56,7 @@ def start_stack(
             stdout=output,
             stderr=output,
             start_new_session=True,  # so that only this process gets Ctrl-C at the terminal
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 (no gRPC here)
         )
         try:
             deaths = TaskDeaths(client, folder)
