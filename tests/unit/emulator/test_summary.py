@@ -81,17 +81,17 @@ def test_every_outcome_is_counted_also_of_a_round_that_was_never_committed(run: 
         (
             (2.35, 0.1),
             (1.8e11, 0.11),
-            "loss 2.35, at the end 1.8e+11; accuracy 0.1, at the end 0.11",
+            "loss 2.35, now 1.8e+11; accuracy 0.1, now 0.11",
         ),
-        ((2.0,), (4.1,), "loss 2, at the end 4.1"),
-        ((2.0,), (math.inf,), "loss 2, at the end not finite"),
-        ((0.3, 0.9), (0.4, 0.4), "loss 0.3, at the end 0.4; accuracy 0.9, at the end 0.4"),
+        ((2.0,), (4.1,), "loss 2, now 4.1"),
+        ((2.0,), (math.inf,), "loss 2, now not finite"),
+        ((0.3, 0.9), (0.4, 0.4), "loss 0.3, now 0.4; accuracy 0.9, now 0.4"),
         ((2.0,), (3.9,), ""),
         ((0.2, 0.5), (0.6, 0.8), ""),  # too sure of itself, but more often right
         ((0.3, 0.1), (0.3, 0.04), ""),  # guessing
     ],
 )
-def test_a_model_that_ends_far_worse_than_it_began_is_told_everywhere(
+def test_a_model_that_ends_far_worse_than_it_began_is_told_of(
     run: RunFolder, first: tuple[float, ...], last: tuple[float, ...], told: str
 ) -> None:
     run.clients("a")
@@ -100,7 +100,7 @@ def test_a_model_that_ends_far_worse_than_it_began_is_told_everywhere(
     run.evaluate(*last)
     run.end("completed", "1 round")
     summary = summary_of(run)
-    text = f"the model ends far worse than it began: {told}" if told else ""
+    text = f"the model is far worse than the initial one: {told}" if told else ""
     assert ("worse" in summary) == bool(told)
     assert text in describe(summary, run.path)
     with Account(run.path) as account:

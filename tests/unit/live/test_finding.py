@@ -55,6 +55,11 @@ def learn_round(state: FleetState, number: int, work: Sequence[tuple[str, float,
     )  # fmt: skip
 
 
+def evaluate(state: FleetState, version: int, loss: float | None, accuracy: float | None) -> None:
+    state.happen(event("evaluated", round=version, version=version, loss=loss, accuracy=accuracy,
+                       seconds=0.1))  # fmt: skip
+
+
 def shown(state: FleetState, run_state: str = "running") -> dict[str, Any]:
     return sections(state, state.device_states(), run_state)
 
@@ -205,3 +210,19 @@ def test_a_training_that_failed_is_said_once(run_state: str) -> None:
     said = shown(state, run_state)["finding"]["more"]
     assert said.endswith("Training failed on far-0001 in round 2: KeyError: 2.")
     assert said.count("far-0001") == 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"), [(2.0, ""), (2.5, "loss 1, now 2.5"), (None, "loss 1, now not finite")]
+)
+def test_a_model_that_is_far_worse_than_the_initial_one_is_told_of(
+    loss: float | None, told: str
+) -> None:
+    state = fleet()
+    learn_round(state, 1, [("near-0000", 1.0, 1.0)])
+    evaluate(state, 0, 1.0, None)
+    assert "far worse" not in str(shown(state))
+    evaluate(state, 1, loss, None)
+    worse = f"The model is far worse than the initial one: {told}." if told else ""
+    assert worse in str(shown(state))
+    assert ("far worse" in str(shown(state))) == bool(worse)

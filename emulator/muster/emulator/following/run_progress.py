@@ -4,12 +4,14 @@ An event costs one look-up in a table and a little arithmetic, so a display can 
 of a large fleet and draw whenever it wants.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from muster.emulator.records.summary import clean
+from muster.emulator.records.worsening import Quality, worsening, worsening_text
 
 Event = Mapping[str, Any]
 """A line of the journal, as `Journal.add` returns it."""
@@ -66,6 +68,7 @@ class RunProgress:
         round, version: the last that were committed, also by an earlier incarnation of the server.
         enrolled: clients that have a session of the current server.
         bytes_up, bytes_down: bytes of the bodies that devices sent and received in the whole run.
+        initial: what was measured of the initial model; None before that.
         arriving: bytes of the updates that have arrived in the open round.
         measuring: the step of measuring links before the run; empty if none is measured.
         awaited: the first devices for which the open round has waited for some seconds; empty if
@@ -89,6 +92,7 @@ class RunProgress:
     loss: float | None = None
     accuracy: float | None = None
     epsilon: float | None = None
+    initial: Quality | None = None
     evaluated_round: int = 0
     evaluated_version: int = 0
     seconds: float = 0.0
@@ -129,6 +133,18 @@ class RunProgress:
         if self.counts_versions:
             newest, number = self.version, self.evaluated_version
         return None if number == newest else (self.counts[:-1], number)
+
+    @property
+    def quality(self) -> Quality:
+        """The newest evaluation. A journal has null for what is not finite."""
+        loss, accuracy = (math.nan if each is None else each for each in (self.loss, self.accuracy))
+        return Quality(loss, accuracy)
+
+    @property
+    def worse(self) -> str:
+        """What is said of a model that is far worse than the initial one; else ""."""
+        found = self.initial and worsening(self.initial, self.quality)
+        return worsening_text(found) if found else ""
 
     @property
     def done(self) -> int:
@@ -196,6 +212,8 @@ class RunProgress:
 
     def _evaluated(self, event: Event) -> None:
         self.loss, self.accuracy = event["loss"], event["accuracy"]
+        if event["version"] == 0:
+            self.initial = self.quality
         self.evaluated_round, self.evaluated_version = event["round"], event["version"]
 
     def _verifying(self, event: Event) -> None:

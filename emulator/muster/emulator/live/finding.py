@@ -48,7 +48,13 @@ def finding(state: FleetState, run_state: str) -> Headline:
     running = run_state == "running"
     acting = [each for each in state.progress.faults.values() if each.acting]
     first, details, holding = _hold_up(state, running, _struck(state, acting))
-    sentences = [first, *details, _open_round(state) if running else "", _failed_training(state)]
+    sentences = [
+        first,
+        *details,
+        _open_round(state) if running else "",
+        _sentence(state.progress.failed_training),
+        _sentence(state.progress.worse),
+    ]
     if acting:
         sentences.insert(0, _acting(state, acting))
     text, *more = filter(None, sentences)
@@ -165,8 +171,7 @@ def _open_round(state: FleetState) -> str:
     )
 
 
-def _failed_training(state: FleetState) -> str:
-    said = state.progress.failed_training
+def _sentence(said: str) -> str:
     return f"{said[0].upper()}{said[1:].rstrip('.')}." if said else ""
 
 
