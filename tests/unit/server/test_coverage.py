@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from muster.common.errors import Diverged
-from muster.common.exact_sum import ExactSum
+from muster.common.exact_sum import BLOCK, ExactSum
 from muster.common.masks import Mask
 from muster.server.aggregators import BUILT_IN, Aggregator, Contribution, Withholder
 from muster.server.aggregators.combinations import excludes
@@ -81,6 +81,36 @@ def test_the_coverage_of_a_round_replaces_that_of_the_round_before() -> None:
     assert coverage.shares() == {"share": 1.0, "updates": 1.0, "largest_psi": 1.0}
     coverage.enter(MASKS, [1.0, 3.0], 4.0, True)
     assert coverage.shares() == {"share": 0.75, "updates": 1.0, "largest_psi": 4.0}
+
+
+@pytest.mark.parametrize(
+    "rule", [FedPlt(), FedPlt(psi=False), FedPlt(rate=0.5), FedBuff(rate=0.5)], ids=repr
+)
+def test_every_coordinate_of_a_model_of_several_blocks_has_its_own_coverage(
+    rule: Aggregator,
+) -> None:
+    """Whole numbers of which each coordinate has its own, so that a block that takes the mask, the
+    update or the coverage of another one makes another step."""
+    length, random = 2 * BLOCK + 100, np.random.default_rng(3)
+    deltas = random.integers(-9, 9, (3, length)).astype(np.float32)
+    chosen = random.random((3, length)) < 0.6
+    model = random.integers(-9, 9, length).astype(np.float32)
+    contributions = [Contribution(f"c{n}", "g", n, staleness=0) for n in (1, 2, 5)]
+    weights = np.array([rule.weight(contribution, {}) for contribution in contributions])
+    normaliser = rule.normaliser(float(weights.sum()), contributions)
+    total, coverage = ExactSum(length), Coverage(length)
+    for delta, mask, weight in zip(deltas, chosen, weights, strict=True):
+        total.add(delta * mask, float(weight))
+    masks = [Mask(mask) for mask in chosen]
+    coverage.enter(masks, weights.tolist(), normaliser, rule.compensates())
+    made = apply_covered(model, total, coverage, 1.0)
+
+    trained = weights @ chosen
+    psi = weights.sum() / np.where(trained, trained, np.inf) if rule.compensates() else 1.0
+    expected = model + psi * (weights @ (deltas * chosen)) / normaliser
+    np.testing.assert_allclose(made, expected, rtol=1e-6, atol=1e-6)
+    assert coverage.shares()["share"] == (trained > 0).mean()
+    assert coverage.shares()["largest_psi"] == weights.sum() / trained[trained > 0].min()
 
 
 def made(kind: str, rule: type[Aggregator]) -> Aggregator:
