@@ -21,6 +21,7 @@ from tests.oracles.vector_formulas import VECTOR_FORMULAS
 from tests.oracles.weights import clips, compare_weights, weights_of
 
 from muster.common.compression import CODECS, Codec, pread_of
+from muster.common.masks import GroupMasks, Layout
 from muster.common.schedules import SCHEDULES
 from muster.common.seeds import BoolArray
 from muster.common.tensors import Vector, safetensors_header, schema_of
@@ -101,13 +102,13 @@ def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggrega
     frozen = _frozen(evidence)
     chain = ModelChain(form, {0: initial}, frozen=frozen)
     log.compare("SHA-256 of version 0", _sha_of(evidence, 0), _sha256(header, initial.tobytes()))
-    codecs, context = _codecs(evidence), RoundContext.of(evidence)
+    codecs, masks, context = _codecs(evidence), _masks(evidence), RoundContext.of(evidence)
     formula = None if clips(evidence) else VECTOR_FORMULAS.get(evidence.rule["kind"])
     versions, total = 0, np.zeros(len(initial))
     oldest = int(evidence.mode.get("max_staleness") or 0)
     for row in evidence.rows("SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"):
         entries = len(initial) * (2 if rule.control else 1)
-        updates = list(_updates(evidence, row["round"], codecs, entries))
+        updates = list(_updates(evidence, row["round"], codecs, masks, entries))
         if len(updates) != row["folded"]:
             return  # the reason is in the log; nothing after it can be made
         if formula is not None:
@@ -134,7 +135,11 @@ def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggrega
 
 
 def _updates(
-    evidence: Evidence, round: int, codecs: Mapping[str, Codec], parameters: int
+    evidence: Evidence,
+    round: int,
+    codecs: Mapping[str, Codec],
+    masks: Mapping[str, GroupMasks],
+    parameters: int,
 ) -> Iterator[CountedUpdate]:
     """Yield the updates of a round, by client."""
     rows = folded_of(evidence, round)
@@ -143,8 +148,25 @@ def _updates(
     with safe_open(evidence.folder / UPDATES / kept_name(round), "numpy") as file:
         for row in rows:
             body = file.get_tensor(row["client"]).tobytes()
-            vector = codecs[row["group"]].read(pread_of(body), 0, parameters, parameters)
-            yield CountedUpdate(row["client"], np.array(vector), row["weight"], row["base_version"])
+            chosen = np.ones(parameters, bool)
+            if (of_group := masks.get(row["group"])) is not None:
+                place = evidence.one("SELECT position FROM clients WHERE client = ?", row["client"])
+                chosen = of_group.of(row["client"], place, row["call_round"]).whole()
+            sent, vector = int(chosen.sum()), np.zeros(parameters, np.float32)
+            vector[chosen] = codecs[row["group"]].read(pread_of(body), 0, sent, sent)
+            of_row = row["client"], vector, row["weight"], row["base_version"]
+            yield CountedUpdate(*of_row, chosen if masks else None)
+
+
+def _masks(evidence: Evidence) -> dict[str, GroupMasks]:
+    """The masks of each group whose devices train parts of the model."""
+    config = evidence.config
+    assert not isinstance(config, str), config
+    layout = Layout(config.tensors, config.units)
+    return {
+        group: GroupMasks(of_group.masking, layout, of_group.capacity, config.seed)
+        for group, of_group in config.masks.items()
+    }
 
 
 def _codecs(evidence: Evidence) -> dict[str, Codec]:

@@ -34,12 +34,14 @@ class CountedUpdate(NamedTuple):
         vector: the update, float32, shape (parameters,). With control variates their changes
             follow it, which decide nothing about the model until devices use them.
         base_version: the version from which the device trained.
+        chosen: whether the device trained each coordinate; None: all. The others are 0.
     """
 
     client: str
     vector: Vector
     weight: float
     base_version: int
+    chosen: BoolArray | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class ModelChain:
         self, model: Vector, updates: Sequence[CountedUpdate], normaliser: float, scale: float
     ) -> Vector:
         """κ·model + s·Σ w·Δ / normaliser, where κ is what the rule keeps of the model."""
+        if any(update.chosen is not None for update in updates):
+            return self._where_trained(model, updates, normaliser, scale)
         total = ExactTotal(len(model))
         weights = [update.weight for update in updates]
         for update in updates:
@@ -148,6 +152,30 @@ class ModelChain:
             step = step * scale
         step = step / normaliser
         return _rounded(step + (model if keep == 1.0 else keep * model.astype(np.float64)))
+
+    def _where_trained(
+        self, model: Vector, updates: Sequence[CountedUpdate], normaliser: float, scale: float
+    ) -> Vector:
+        """model + s·ψ·Σ w·Δ / normaliser (docs/masks.md); a coordinate that nobody trained stays.
+
+        If the normaliser is Σ w, then ψ / normaliser is one division by Σ w·m. Otherwise ψ is
+        divided by the normaliser first.
+        """
+        weights, every = [u.weight for u in updates], np.ones(len(model), bool)
+        parts = [every if u.chosen is None else u.chosen for u in updates]
+        step = exact_sum_of([u.vector for u in updates], weights, len(model)) * scale
+        trained_by = exact_sum_of([p.astype(np.float32) for p in parts], weights, len(model))
+        trained, whole = trained_by > 0, math.fsum(weights)
+        step, trained_by = step[trained], trained_by[trained]
+        if not self.form.settings.get("psi", True):
+            step = step / normaliser
+        elif normaliser == whole:
+            step = step / trained_by
+        else:
+            step = step * (whole / trained_by / normaliser)
+        made = model.copy()
+        made[trained] = _rounded(step + model[trained])
+        return made
 
     def _by_step(
         self, model: Vector, updates: Sequence[CountedUpdate], normaliser: float, scale: float

@@ -96,7 +96,7 @@ def draw_fleet(random: Random, seed: int, lockstep: bool) -> Values:
         "evaluate_every": random.choice([3, 5, 10]),
         "aggregator": rule,
         "mode": _mode(random, mode),
-        "keep_updates": not masked and random.random() < 0.7,
+        "keep_updates": random.random() < 0.7,
         "stall_s": _STALL_S,
     }
     if clock != "rounds":

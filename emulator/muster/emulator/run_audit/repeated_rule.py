@@ -15,13 +15,13 @@ from types import MappingProxyType
 import orjson
 
 from muster.common.exact_sum import ExactSum
-from muster.common.exchange import Key, Update, UtilityCurve, Valuation
+from muster.common.exchange import Update, UtilityCurve, Valuation
 from muster.common.facts import FACTS, Facts
 from muster.common.masks import trained_coordinates
 from muster.common.schedules import rate_at
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
-from muster.emulator.run_audit.vectors import KeptBody, UnknownBody, UnknownState
+from muster.emulator.run_audit.vectors import KeptBody, UnknownBody, UnknownState, key_of
 from muster.server.aggregation.next_model import NextModel
 from muster.server.aggregators import (
     Aggregator,
@@ -35,7 +35,8 @@ from muster.server.aggregators import (
     Weighing,
 )
 from muster.server.aggregators.blocks import squared_distances
-from muster.server.coordination.preparation import columns_of, population_of
+from muster.server.aggregators.values import MadeModel
+from muster.server.coordination.preparation import columns_of, formats_of, population_of
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.participation import ParticipationHistory, Seen
@@ -59,6 +60,7 @@ class RepeatedRule:
 
     Attributes:
         rule: the rule of the run.
+        formats: of the updates of the run.
         state: what it has returned for the newest round.
 
     Args:
@@ -73,8 +75,9 @@ class RepeatedRule:
         self.state: State = self.rule.initial_state(initial)
         self._evidence = evidence
         self._config = config
-        self._entries = len(initial) * self.rule.vectors()
         fleet = Fleet(_devices(evidence, config))
+        self.formats = formats_of(config, config.tensors, fleet)
+        self._entries = self.formats.entries
         self._devices = fleet.devices
         self._population = population_of(config, fleet)
         settings = config.server, config.local_work, fleet, self._entries
@@ -94,9 +97,8 @@ class RepeatedRule:
     def counted(self, row: Row, body: KeptBody | UnknownBody) -> CountedUpdate:
         """An update that counts, from its row of `contributions`."""
         facts = Facts(**{fact: row[fact] for fact in FACTS})
-        key = Key(row["client"], row["call_round"], row["attempt"])
         nothing = b"", 0, 0.0, 0.0, math.nan
-        update = Update(key, row["examples"], *nothing, steps=row["steps"], facts=facts)
+        update = Update(key_of(row), row["examples"], *nothing, steps=row["steps"], facts=facts)
         return CountedUpdate(row, self._facts.counted(update, body, row["staleness"]), body)
 
     def weigh(self, round: int, counted: Sequence[CountedUpdate]) -> Weighing:
@@ -128,7 +130,7 @@ class RepeatedRule:
         """Go on to the next round without the model of this one."""
         self.state = weighing.state if _keeps_state(self.rule) else UnknownState()
 
-    def make(self, round: int, counted: Sequence[CountedUpdate], weighing: Weighing) -> Vector:
+    def make(self, round: int, counted: Sequence[CountedUpdate], weighing: Weighing) -> MadeModel:
         """Make the version of a round from its updates, and go on to the next round.
 
         Args:
@@ -140,12 +142,15 @@ class RepeatedRule:
             self._add(counted, weighing.weights)
         rate = self._config.gradient_step
         scale = 1.0 if rate is None else -rate_at(rate, round)
-        made = self._next.make(self.newest, round, counted, weighing, scale)
+        masks = None
+        if self.formats.masked:
+            masks = [self.formats.mask_of(key_of(update.row)) for update in counted]
+        made = self._next.make(self.newest, round, counted, weighing, scale, masks)
         self.state = made.state
         self._versions[max(self._versions) + 1] = made.model
         oldest = max(self._versions) - (self._config.server.mode.oldest() or 0) - 1
         self._versions = {v: model for v, model in self._versions.items() if v >= oldest}
-        return made.model
+        return made
 
     def _add(self, counted: Sequence[CountedUpdate], weights: Sequence[float]) -> None:
         bases = defaultdict[int, list[float]](list)

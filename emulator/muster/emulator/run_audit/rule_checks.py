@@ -117,7 +117,6 @@ class _Repetition:
         self.replay = RepeatedRule(evidence, config, initial_of(evidence, config), folder)
         self._evidence = evidence
         self._log = log
-        self._config = config
         self._has_updates = folder is not None
         self._header = safetensors_header(config.tensors)
 
@@ -134,11 +133,11 @@ class _Repetition:
         round, log = row["round"], self._log
         folded = self._evidence.folded(round)
         bodies: Sequence[KeptBody | UnknownBody] = [UnknownBody()] * len(folded)
-        if self._has_updates:
-            bodies = kept_bodies(self._evidence, log, self._config, round, folded)
-            if len(bodies) != row["folded"]:
-                return False  # the reason is in the log; nothing after it can be made
         try:
+            if self._has_updates:
+                bodies = kept_bodies(self._evidence, log, self.replay.formats, round, folded)
+                if len(bodies) != row["folded"]:
+                    return False  # the reason is in the log; nothing after it can be made
             return self._weighed_and_made(row, folded, bodies)
         except LedgerError:
             raise
@@ -161,9 +160,10 @@ class _Repetition:
         if folded:  # with the numbers of the ledger, which may be rounded otherwise
             given = [float(update["weight"]) for update in folded]
             weighing = weighing._replace(weights=given, normaliser=row["normaliser"])
-        model = self.replay.make(row["round"], counted, weighing)
+        made = self.replay.make(row["round"], counted, weighing)
+        self._compare_estimates(row["round"], made.estimates)
         found, expected = (
-            sha256(self._header, model.tobytes()),
+            sha256(self._header, made.model.tobytes()),
             sha_of_version(self._evidence, row["version"]),
         )
         what = f"SHA-256 of version {row['version']}, made again from its updates"
@@ -176,10 +176,13 @@ class _Repetition:
             _compare(log, "weight", weight, update["weight"], round, update["client"])
         if folded:  # without updates, the ledger has no normaliser
             _compare(log, "normaliser", weighing.normaliser, row["normaliser"], round)
+        self._compare_estimates(round, weighing.estimates)
+
+    def _compare_estimates(self, round: int, estimates: Mapping[str, Any]) -> None:
         recorded = self._evidence.estimates(round)
-        for name, value in json.loads(json.dumps(dict(weighing.estimates))).items():
+        for name, value in json.loads(json.dumps(dict(estimates))).items():
             for right, found, of in _leaves(value, recorded.get(name)):
-                _compare(log, name, right, found, round, of)
+                _compare(self._log, name, right, found, round, of)
 
 
 def _compare(

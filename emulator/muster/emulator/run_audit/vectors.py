@@ -9,13 +9,15 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 
-from muster.common.compression import Codec, Whole, pread_of
+from muster.common.compression import pread_of
 from muster.common.exact_sum import squared_norm
+from muster.common.exchange import Key
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
 from muster.server.account.store import model_name
 from muster.server.settings.process import ServerProcess
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.kept import UPDATES, kept_name
 
 _INITIAL = "setup/initial.safetensors"
@@ -52,7 +54,7 @@ class UnknownBody:
 
 
 class KeptBody:
-    """The vector of an update that was kept."""
+    """The vector of an update that was kept, as one of the whole model."""
 
     def __init__(self, vector: Vector) -> None:
         self._vector = vector
@@ -67,15 +69,22 @@ class KeptBody:
         """It stays in memory until the round is made again."""
 
 
+def key_of(row: Row) -> Key:
+    """The key of an update, from its row of `contributions`."""
+    return Key(row["client"], row["call_round"], row["attempt"])
+
+
 def kept_bodies(
-    evidence: Evidence, log: CheckLog, config: ServerProcess, round: int, folded: Sequence[Row]
+    evidence: Evidence, log: CheckLog, formats: UpdateFormats, round: int, folded: Sequence[Row]
 ) -> list[KeptBody]:
-    """The updates of a round; fewer if some are missing or damaged."""
+    """The updates of a round; fewer if some are missing or damaged.
+
+    Args:
+        formats: of the updates of the run.
+    """
     path, found = evidence.folder / UPDATES / kept_name(round), list[KeptBody]()
     if not folded:
         return found
-    entries = config.tensors.parameters * config.server.aggregator.vectors()
-    whole: Codec = Whole(kind="none")
     try:
         with safe_open(path, "numpy") as file:
             stated, kept = file.metadata() or {}, sorted(file.keys())
@@ -90,8 +99,7 @@ def kept_bodies(
                 log.compare("checksum of the kept update", stated.get(client), checksum, round,
                             client)  # fmt: skip
                 if checksum == stated.get(client):
-                    codec = config.compression.get(row["group"], whole)
-                    vector = codec.read(pread_of(body), 0, entries, entries)
+                    vector = formats.of(key_of(row)).read(pread_of(body), 0, formats.entries)
                     found.append(KeptBody(np.array(vector)))
     except (OSError, SafetensorError) as error:
         log.require(False, f"{UPDATES}/{path.name}", "the kept updates of the round", error, round)

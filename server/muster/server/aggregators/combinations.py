@@ -188,8 +188,6 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.KEPT_UPDATES, W.SERVER_PRIVACY): "server.keep_updates: the server would write down every "
     "update as it arrived, which is what server.privacy hides; expected false, or "
     "server.privacy.where = 'device'",
-    (R.KEPT_UPDATES, W.MASK): "server.keep_updates: an audit aggregates whole updates, but devices "
-    "of {found} send parts of them; expected false with groups.mask",
     (R.KEPT_UPDATES, W.PARTIAL_SUMS): "server.keep_updates: with groups.partial_sums the server "
     "gets sums in place of updates; expected false",
     (R.OWN_MODEL, W.GRADIENT): "training.gradient: rational devices go on training from a model of "
