@@ -25,6 +25,7 @@ from muster.studies.feduca.claims import AS_PRINTED, DELTA, SAME_TEST, delta_of
 from muster.studies.feduca.fleet import (
     AAGGFF,
     ALWAYS,
+    BINDING,
     COIN,
     EQUATION_1,
     FEDAVG,
@@ -54,6 +55,11 @@ _SAME_LINES = {
     (SAME_TEST, FEDAVG, COIN): (f"{FEDAVG}, a coin", ORANGE),
     (SAME_TEST, FEDAVG, ALWAYS): (f"{FEDAVG}, everybody", AMBER),
 }
+_DELTA_LINES = {PRINTED: ("as printed", BLUE), BINDING: ("binding thresholds", ORANGE)}
+_GAPS_OF_PAPER = {0.01: 0.0020, 0.5: 0.0248, 1.0: 0.0277, 10.0: 0.0119, 100.0: 0.0031}
+"""Table 8 of the paper, column Mean, read as percent of accuracy."""
+_SHARES_OF_PAPER = {0.01: 0.30, 1.0: 0.54, 1000.0: 0.49}
+"""What section 4.1 of the paper says about figure 2."""
 _SMOOTH = 5
 """Rounds of the moving mean in the figure of participation."""
 
@@ -92,7 +98,7 @@ def draw_courses(courses: pd.DataFrame, same: bool = False) -> Figure:
 
 
 def draw_deltas(runs: pd.DataFrame) -> Figure:
-    """Draw the Jensen gap and participation over δ, with binding thresholds.
+    """Draw the Jensen gap and participation over δ, and the paper's numbers.
 
     Args:
         runs: `UtilityMeasures.runs`.
@@ -103,18 +109,23 @@ def draw_deltas(runs: pd.DataFrame) -> Figure:
     rows["delta"] = rows["change"].str.removeprefix("δ = ").astype(float)
     tidy(left, "Jensen gap of all institutes", x="δ")
     tidy(right, "Institutes that accept", x="δ")
-    _levels(left, rows, "jensen gap")
-    _levels(right, rows, "participation")
+    for test, (name, colour) in _DELTA_LINES.items():
+        of_test = rows[rows["test"] == test]
+        _levels(left, of_test, "jensen gap", name, colour)
+        _levels(right, of_test, "participation", name, colour)
+    for axes, numbers in ((left, _GAPS_OF_PAPER), (right, _SHARES_OF_PAPER)):
+        axes.plot(list(numbers), list(numbers.values()), "x", color=MUTED, label="the paper")
     right.set_ylim(0, 1.02)
     right.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+    key(figure, right.get_legend_handles_labels()[0])
     return figure
 
 
-def _levels(axes: Axes, rows: pd.DataFrame, measure: str) -> None:
+def _levels(axes: Axes, rows: pd.DataFrame, measure: str, name: str, colour: str) -> None:
     """Draw the means over the seeds as a line, and the seeds as dots."""
     means = rows.groupby("delta")[measure].mean()
-    axes.plot(means, color=BLUE, linewidth=1.6)
-    axes.scatter(rows["delta"], rows[measure], color=INK, s=10, zorder=3)
+    axes.plot(means, color=colour, linewidth=1.6, label=name)
+    axes.scatter(rows["delta"], rows[measure], color=colour, s=10, zorder=3)
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
 
@@ -127,7 +138,8 @@ def draw_discrepancies(rows: pd.DataFrame) -> Figure:
     """
     figure = new_figure(3.4)
     panels = figure.subplots(1, 2, sharey=True)
-    binding = (rows["part"] == DELTA) & (rows["change"] == delta_of(1.0))
+    bound = (rows["part"] == DELTA) & (rows["test"] == BINDING)
+    binding = bound & (rows["change"] == delta_of(1.0))
     printed = (rows["part"] == AS_PRINTED) & (rows["change"] == "")
     names = ("As printed", "With binding thresholds, δ = 1")
     for axes, name, which in zip(panels, names, (printed, binding), strict=True):

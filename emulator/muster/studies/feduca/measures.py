@@ -17,7 +17,15 @@ _ACCURACY_LAST = 0.2
 """The same for the accuracy of the model; the paper takes the last ten of a hundred rounds."""
 
 _KEY = ["part", "method", "test", "change"]
-_MEASURES = ["accuracy", "participation", "eq. 1", "jensen gap", "missing utility", "r squared"]
+GAPS = ["jensen gap", "gap, top half", "gap, top quarter"]
+"""The Jensen gap of all institutes in the mean of the rounds, and of the half and the quarter of
+the rounds in which it is largest; the paper has the top 50 and 25 of its 100 rounds."""
+_MEASURES = ["accuracy", "participation", "eq. 1", *GAPS, "missing utility", "r squared"]
+_TOTALS = (
+    *(("jensen_gap", name, share) for name, share in zip(GAPS, (1, 0.5, 0.25), strict=True)),
+    ("missing_utility", "missing utility", 1),
+)
+"""The name in the ledger, the measure, and the share of the rounds."""
 _CHECKED = [
     "discrepancy excess",
     "discrepancy",
@@ -81,9 +89,9 @@ class UtilityMeasures:
 
     @cached_property
     def discrepancies(self) -> pd.DataFrame:
-        """‖α − 1/N‖² and its bound by round of every run with strategies: `part`, `change`, `seed`,
-        `round`, `discrepancy`, `bound`."""
-        frames = [pd.DataFrame(columns=["part", "change", "seed", "round", "discrepancy", "bound"])]
+        """‖α − 1/N‖² and its bound by round of every run with strategies: `part`, `method`, `test`,
+        `change`, `seed`, `round`, `discrepancy`, `bound`."""
+        frames = [pd.DataFrame(columns=[*_KEY, "seed", "round", "discrepancy", "bound"])]
         for result in self._results:
             if result.ended and len(found := discrepancies(result.account)):
                 frames.append(found.reset_index().assign(**_labels(result)))
@@ -129,10 +137,10 @@ def measures_of(result: Result) -> dict[str, float]:
     found["eq. 1"] = float(late["gains"].astype("float64").mean())
     if late["r_squared"].notna().any():
         found["r squared"] = float(late["r_squared"].mean())
-    for name, column in (("jensen_gap", "jensen gap"), ("missing_utility", "missing utility")):
-        totals = _totals(account, name)
+    for name, column, share in _TOTALS:
+        totals = _totals(account, name).loc[2:]
         if len(totals):
-            found[column] = float(totals.loc[2:].mean())
+            found[column] = float(totals.nlargest(max(1, round(share * len(totals)))).mean())
     told = _by_client(account, "alpha")
     found["weight change"] = float(told.diff().abs().max(axis=1).mean())
     if len(apart := discrepancies(account)):
