@@ -1,4 +1,4 @@
-"""The claims and checks of the study `feduca`, from its measures.
+"""The claims of the study `feduca`, from its measures.
 
 They were written before the runs that judge them. Those about the table as printed are the paper's;
 those about one and the same test are ours, and follow from the rule of Algorithm 1: a device stays
@@ -14,7 +14,6 @@ from muster.studies.claims import (
     at_most,
     close,
     difference,
-    exact,
     greater,
     grows,
 )
@@ -27,7 +26,6 @@ from muster.studies.feduca.fleet import (
     FEDAVG,
     FEDPROX,
     FEDUCA,
-    NEAREST,
     PRINTED,
     SOLVE_FIRST,
     WARM_START,
@@ -243,45 +241,3 @@ def _elsewhere(found: UtilityMeasures, part: str) -> Iterator[Claim]:
         ),
         _ELSEWHERE,
     ).because("The printed rule keeps a half that has nothing to do with the value of the model.")
-
-
-def checks_of(found: UtilityMeasures) -> Iterator[Claim]:
-    yield at_most(
-        "In no round is the discrepancy ‖α − 1/N‖² above its bound, (n_s·‖s‖² − 1)/N or "
-        "(n_s − 1)/N",
-        found.worst("discrepancy excess"),
-        1e-6,
-    )
-    yield at_most(
-        "In no round do more constraints hold at the solved weights than can hold",
-        found.worst("unsatisfied"),
-        0.0,
-    )
-    yield exact(
-        "With solve-first, every decision under a fitted test is the one that the server foresaw",
-        found.worst("mispredicted"),
-        0.0,
-        0.0,
-    )
-    nearest = {m: found.of(m, SAME_TEST, NEAREST, PRINTED) for m in (*_BOTH, "discrepancy")}
-    yield exact(
-        "Under the printed rule, FedUCA with the solution nearest to equal weights never leaves "
-        "equal weights: ‖α − 1/N‖²",
-        nearest["discrepancy"],
-        0.0,
-        0.0,
-    )
-    yield exact(
-        "Under the printed rule, all institutes stay with the solution nearest to equal weights",
-        nearest["participation"],
-        1.0,
-        0.0,
-    )
-    yield exact(
-        "Under the printed rule, the solution nearest to equal weights has the model of FedAvg: "
-        "the difference of the accuracies",
-        difference(nearest["accuracy"], found.of("accuracy", SAME_TEST, FEDAVG, PRINTED)),
-        0.0,
-        0.0,
-    )
-    yield exact("Nobody declines in a forced round", found.worst("refused"), 0.0, 0.0)
