@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    BeforeValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from muster.common.bounds import Count, NotNegative, Number, in_range
 from muster.common.errors import ConfigError

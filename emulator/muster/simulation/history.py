@@ -38,12 +38,7 @@ from muster.simulation.faults import (
 from muster.simulation.programs import Programs
 from muster.simulation.rogue import RoguePack
 from muster.simulation.slots import slots_of
-from muster.simulation.virtual_time import (
-    SimulatedProcess,
-    Stuck,
-    VirtualClock,
-    VirtualLoop,
-)
+from muster.simulation.virtual_time import SimulatedProcess, Stuck, VirtualClock, VirtualLoop
 from muster.wire import messages
 from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
 from muster.wire.in_memory.frames import Frame, FrameKind

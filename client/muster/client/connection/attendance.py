@@ -10,15 +10,8 @@ from typing import Any
 import grpc
 
 from muster.client.connection.transport_errors import error_of
-from muster.common.errors import (
-    Interrupted,
-)
-from muster.common.exchange import (
-    Answer,
-    Body,
-    Observation,
-    ToDevice,
-)
+from muster.common.errors import Interrupted
+from muster.common.exchange import Answer, Body, Observation, ToDevice
 from muster.wire import messages
 
 

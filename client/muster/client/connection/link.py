@@ -10,12 +10,7 @@ import grpc
 from muster.client.connection.attendance import Attendance
 from muster.client.connection.transport_errors import error_of, least_wait_s
 from muster.common.clock import Clock
-from muster.common.errors import (
-    Interrupted,
-    RemoteProtocolError,
-    TransportError,
-    Unauthenticated,
-)
+from muster.common.errors import Interrupted, RemoteProtocolError, TransportError, Unauthenticated
 from muster.common.exchange import (
     Body,
     Call,

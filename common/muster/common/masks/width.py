@@ -17,14 +17,7 @@ import numpy as np
 
 from muster.common.errors import ConfigError
 from muster.common.masks.blocks import require_units
-from muster.common.masks.contract import (
-    MaskCall,
-    Masking,
-    MaskMaker,
-    MaskName,
-    Schedule,
-    budget,
-)
+from muster.common.masks.contract import MaskCall, Masking, MaskMaker, MaskName, Schedule, budget
 from muster.common.masks.units import Layout
 from muster.common.seeds import BoolArray, IntArray, stream
 

@@ -4,11 +4,7 @@
 differences, `tables` and `figure` show them.
 """
 
-from muster.emulator.comparison.comparing import (
-    compare,
-    report_comparison,
-    resume_comparison,
-)
+from muster.emulator.comparison.comparing import compare, report_comparison, resume_comparison
 from muster.emulator.comparison.comparison import Comparison
 
 __all__ = ["Comparison", "compare", "report_comparison", "resume_comparison"]

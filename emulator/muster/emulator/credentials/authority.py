@@ -16,13 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from muster.common.credentials import (
-    EVALUATION,
-    SERVER,
-    TlsIdentity,
-    gateway_identity,
-    read_secret,
-)
+from muster.common.credentials import EVALUATION, SERVER, TlsIdentity, gateway_identity, read_secret
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
 from muster.wire.connections.encryption import identity_uri, server_host

@@ -29,12 +29,7 @@ from muster.emulator.launch.docker.compose_command import (
     require_supported,
 )
 from muster.emulator.launch.docker.compose_project import prepare
-from muster.emulator.launch.docker.daemon import (
-    connected,
-    containers_of,
-    hand_over,
-    services_of,
-)
+from muster.emulator.launch.docker.daemon import connected, containers_of, hand_over, services_of
 from muster.emulator.launch.docker.services import Site, project_of
 from muster.emulator.launch.docker.stack import deploy_command, require_swarm
 from muster.emulator.launch.process_configs import ProcessConfigs

@@ -11,12 +11,7 @@ from typing import Any
 from muster.emulator.following.progress import stage_of
 from muster.emulator.following.run_progress import FaultProgress
 from muster.emulator.live.finding import finding
-from muster.emulator.live.fleet_state import (
-    FREQUENT,
-    DeviceFacts,
-    FleetState,
-    LinkTraffic,
-)
+from muster.emulator.live.fleet_state import FREQUENT, DeviceFacts, FleetState, LinkTraffic
 from muster.emulator.live.round_digest import GroupDigest, sum_of
 from muster.emulator.records.summary import clean
 

@@ -12,12 +12,7 @@ import numpy as np
 import pandas as pd
 
 from muster.emulator.records.account import Account
-from muster.emulator.records.summary import (
-    bytes_text,
-    metrics_of,
-    number_text,
-    percent_text,
-)
+from muster.emulator.records.summary import bytes_text, metrics_of, number_text, percent_text
 from muster.emulator.report.balance_charts import balance
 from muster.emulator.report.call_map import call_map
 from muster.emulator.report.chart import Axis, Chart, Layer, by_round, course, line, over_rounds

@@ -10,12 +10,7 @@ from muster.emulator.report.call_map import all_alike, calls_finding
 from muster.emulator.report.chart import left_out
 from muster.emulator.report.life import charges, charging_groups, mixed_groups, reasons_of
 from muster.emulator.report.losses import unanswered
-from muster.emulator.report.planned import (
-    amount,
-    compared,
-    same_in_all_rounds,
-    varied_groups,
-)
+from muster.emulator.report.planned import amount, compared, same_in_all_rounds, varied_groups
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
 
 _MOST_REASONS = 3

@@ -10,14 +10,7 @@ import pandas as pd
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean, percent_text, seconds_text
-from muster.emulator.report.chart import (
-    MOST_PANELS,
-    Axis,
-    Chart,
-    Layer,
-    group_colours,
-    line,
-)
+from muster.emulator.report.chart import MOST_PANELS, Axis, Chart, Layer, group_colours, line
 from muster.emulator.report.hours import MOST_TICKS
 from muster.emulator.report.links import DIRECTIONS, moves_in, rate_text, rate_unit
 from muster.emulator.report.timeline import Timeline, bins_for, most_called

@@ -18,11 +18,7 @@ from muster.emulator.report.chart import (
 )
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.report.training_times import ON_THIS_MACHINE
-from muster.emulator.report.working_time import (
-    version_ends,
-    working_course,
-    working_shares,
-)
+from muster.emulator.report.working_time import version_ends, working_course, working_shares
 
 _COURSE_BINS = 60
 _UNITS = ((3 * 86_400, 86_400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"))

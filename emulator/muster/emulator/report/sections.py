@@ -43,17 +43,10 @@ from muster.emulator.report import life_sections as life
 from muster.emulator.report import link_sections as link
 from muster.emulator.report import weight_sections as weight
 from muster.emulator.report.balance_section import represented
-from muster.emulator.report.figures import (
-    course_finding,
-    measured_metrics,
-    traffic_finding,
-)
+from muster.emulator.report.figures import course_finding, measured_metrics, traffic_finding
 from muster.emulator.report.losses import lost_updates
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
-from muster.emulator.report.training_times import (
-    ON_THIS_MACHINE,
-    modelled_training,
-)
+from muster.emulator.report.training_times import ON_THIS_MACHINE, modelled_training
 
 ENDS = 20
 """Rounds shown from the start and from the end of a long run."""

@@ -12,14 +12,7 @@ import pandas as pd
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.records.summary import clean, number_text, percent_text
-from muster.emulator.report.chart import (
-    MOST_PANELS,
-    Axis,
-    Chart,
-    by_round,
-    line,
-    over_rounds,
-)
+from muster.emulator.report.chart import MOST_PANELS, Axis, Chart, by_round, line, over_rounds
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
 
 _MOST_BINS = 30

@@ -8,15 +8,7 @@ import pandas as pd
 from muster.emulator.records.account import Account
 from muster.emulator.records.scenario_time import lockstep
 from muster.emulator.records.summary import seconds_text
-from muster.emulator.report.chart import (
-    Axis,
-    Chart,
-    bars,
-    line,
-    means_of,
-    over_rounds,
-    round_axis,
-)
+from muster.emulator.report.chart import Axis, Chart, bars, line, means_of, over_rounds, round_axis
 from muster.emulator.report.section import ReportSection, Summary
 from muster.emulator.report.training_times import (
     MODELLED,

@@ -21,12 +21,7 @@ from muster.emulator.gateway.rates import Direction
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.verification.echo_model import sent_echoes
 from muster.emulator.verification.expectations import batches
-from muster.emulator.verification.grpc_probe import (
-    GrpcBulk,
-    GrpcEcho,
-    ProbeIdentities,
-    ProbeServer,
-)
+from muster.emulator.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeIdentities, ProbeServer
 from muster.emulator.verification.judging import (
     RoundTrips,
     expected_rtt_s,

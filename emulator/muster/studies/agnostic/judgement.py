@@ -16,16 +16,7 @@ from muster.studies.agnostic.known import (
     shares_of_random_size,
 )
 from muster.studies.agnostic.measures import PARTS, Measures
-from muster.studies.claims import (
-    BySeed,
-    Claim,
-    at_most,
-    close,
-    exact,
-    greater,
-    grows,
-    higher,
-)
+from muster.studies.claims import BySeed, Claim, at_most, close, exact, greater, grows, higher
 
 CLAIMED = {"linear": (100, 30, DECAY, 5), "pictures": (30, DECAY)}
 """Part to the decays at which rules are compared. With nearly no skew there is no difference."""

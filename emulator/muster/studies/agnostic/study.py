@@ -10,12 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from muster.emulator.scenario.scenario import Scenario
-from muster.studies.agnostic.figure import (
-    draw_courses,
-    draw_differences,
-    draw_limits,
-    draw_rates,
-)
+from muster.studies.agnostic.figure import draw_courses, draw_differences, draw_limits, draw_rates
 from muster.studies.agnostic.fleet import (
     AGNOSTIC,
     DECAY,
@@ -36,14 +31,7 @@ from muster.studies.agnostic.judgement import checks, claims, factor
 from muster.studies.agnostic.known import limits
 from muster.studies.agnostic.measures import PARTS, SMALL_BALL, Measures
 from muster.studies.results import Results
-from muster.studies.study import (
-    DIGITS_FOR_MNIST,
-    Findings,
-    Options,
-    Study,
-    StudyFigure,
-    StudyTable,
-)
+from muster.studies.study import DIGITS_FOR_MNIST, Findings, Options, Study, StudyFigure, StudyTable
 from muster.studies.study_run import Label, StudyRun
 
 _EVALUATIONS = 20

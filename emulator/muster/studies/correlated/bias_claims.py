@@ -2,14 +2,7 @@
 
 from collections.abc import Iterator
 
-from muster.studies.claims import (
-    Claim,
-    at_most,
-    close,
-    difference,
-    greater,
-    negligible,
-)
+from muster.studies.claims import Claim, at_most, close, difference, greater, negligible
 from muster.studies.correlated import fleet, measures
 from muster.studies.correlated.fleet import (
     AVERAGED,

@@ -11,10 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from muster.emulator.scenario.scenario import Scenario
-from muster.studies.claims import (
-    Claim,
-    exact,
-)
+from muster.studies.claims import Claim, exact
 from muster.studies.correlated import fleet
 from muster.studies.correlated.bias_claims import bias_claims, share_claims
 from muster.studies.correlated.fleet import (
@@ -26,19 +23,8 @@ from muster.studies.correlated.fleet import (
     SCHEMES,
     TransferLimit,
 )
-from muster.studies.correlated.measures import (
-    UNDER_LIMITS,
-    CorrelatedMeasures,
-    name_of,
-)
-from muster.studies.correlated.notes import (
-    DIGITS,
-    LOSSES,
-    NO_MNIST,
-    SHARES,
-    THEOREMS,
-    notes,
-)
+from muster.studies.correlated.measures import UNDER_LIMITS, CorrelatedMeasures, name_of
+from muster.studies.correlated.notes import DIGITS, LOSSES, NO_MNIST, SHARES, THEOREMS, notes
 from muster.studies.correlated.size import FULL, QUICK, CorrelatedSize
 from muster.studies.correlated.theorem_claims import SHORT, theorem_claims, theorem_table
 from muster.studies.results import Results

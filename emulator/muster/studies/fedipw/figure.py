@@ -8,16 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from muster.emulator.report.style import (
-    AMBER,
-    BLUE,
-    GREEN,
-    INK,
-    MUTED,
-    ORANGE,
-    new_figure,
-    tidy,
-)
+from muster.emulator.report.style import AMBER, BLUE, GREEN, INK, MUTED, ORANGE, new_figure, tidy
 from muster.studies.claims import BySeed
 from muster.studies.fedipw.two_groups import promised
 

@@ -29,11 +29,7 @@ from muster.studies.fedipw.fleet import (
 )
 from muster.studies.fedipw.judgement import checks_of, claims_of
 from muster.studies.fedipw.measures import OPPOSED_EFFECTS, TAIL, FedIpwMeasures
-from muster.studies.fedipw.propositions import (
-    PropositionMeasures,
-    proposition_claims,
-    runs_of,
-)
+from muster.studies.fedipw.propositions import PropositionMeasures, proposition_claims, runs_of
 from muster.studies.fedipw.two_groups import UNEVEN, WRONG, two_devices, two_groups
 from muster.studies.results import Results
 from muster.studies.study import Findings, Options, Study, StudyFigure, StudyTable

@@ -44,14 +44,7 @@ from muster.studies.fedplt.static_study import (
     static_tables,
 )
 from muster.studies.results import Results
-from muster.studies.study import (
-    DIGITS_FOR_MNIST,
-    Findings,
-    Options,
-    Study,
-    StudyFigure,
-    StudyTable,
-)
+from muster.studies.study import DIGITS_FOR_MNIST, Findings, Options, Study, StudyFigure, StudyTable
 from muster.studies.study_run import Label, StudyRun
 
 

@@ -6,15 +6,7 @@ much of it gaps differ. They are no ratios of gaps, because without a deadline a
 
 from collections.abc import Iterator
 
-from muster.studies.claims import (
-    BySeed,
-    Claim,
-    difference,
-    exact,
-    greater,
-    grows,
-    negligible,
-)
+from muster.studies.claims import BySeed, Claim, difference, exact, greater, grows, negligible
 from muster.studies.selection_by_network.fleet import (
     DEADLINE_S,
     DEADLINES_S,
@@ -26,11 +18,7 @@ from muster.studies.selection_by_network.fleet import (
     WITH_LINK,
     deadline_name,
 )
-from muster.studies.selection_by_network.measures import (
-    DEADLINE,
-    FREE,
-    SelectionByNetworkMeasures,
-)
+from muster.studies.selection_by_network.measures import DEADLINE, FREE, SelectionByNetworkMeasures
 
 SHARE = 0.5
 """The valley's share of the population."""

@@ -11,12 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies.results import Results
-from muster.studies.selection_by_network.claims import (
-    SHARE,
-    checks_of,
-    claims_of,
-    predicted_gap,
-)
+from muster.studies.selection_by_network.claims import SHARE, checks_of, claims_of, predicted_gap
 from muster.studies.selection_by_network.figure import (
     draw_ends,
     draw_gaps,

@@ -48,14 +48,7 @@ from muster.studies.staleness.measures import (
     WORLDS,
     StalenessMeasures,
 )
-from muster.studies.study import (
-    DIGITS_FOR_MNIST,
-    Findings,
-    Options,
-    Study,
-    StudyFigure,
-    StudyTable,
-)
+from muster.studies.study import DIGITS_FOR_MNIST, Findings, Options, Study, StudyFigure, StudyTable
 from muster.studies.study_run import Label, StudyRun
 
 

@@ -13,12 +13,7 @@ from muster.common.events import AppMeasured
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
 from muster.common.facts import Facts
 from muster.server.account.ledger_reader import ParticipationRow, ReportRow
-from muster.server.account.rows import (
-    AnswerRow,
-    ContributionRow,
-    EstimateRow,
-    ValuationRow,
-)
+from muster.server.account.rows import AnswerRow, ContributionRow, EstimateRow, ValuationRow
 from muster.server.account.traffic import TrafficAccount, TransferCost
 from muster.server.account.transaction import PendingTransaction
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice

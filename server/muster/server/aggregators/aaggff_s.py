@@ -16,12 +16,7 @@ import numpy as np
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.aggregators.facts import Cohort
-from muster.server.aggregators.retaining import (
-    DeviceWeights,
-    Retaining,
-    equal_weights,
-    losses_of,
-)
+from muster.server.aggregators.retaining import DeviceWeights, Retaining, equal_weights, losses_of
 from muster.server.aggregators.values import State
 from muster.server.knowledge.solvers import least_quadratic
 

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from muster.common.exact_sum import (
-    BLOCK,
-    Doubles,
-    ExactSum,
-    ReadBlock,
-    Term,
-    require_finite,
-)
+from muster.common.exact_sum import BLOCK, Doubles, ExactSum, ReadBlock, Term, require_finite
 from muster.common.masks import Mask
 from muster.common.tensors import Vector
 

@@ -12,11 +12,7 @@ import numpy as np
 from muster.common.seeds import FloatArray
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.retaining import DeviceWeights, UtilityConstrained
-from muster.server.knowledge.utilities import (
-    Utilities,
-    keeping_most,
-    most_satisfied,
-)
+from muster.server.knowledge.utilities import Utilities, keeping_most, most_satisfied
 
 
 class MaxParticipation(UtilityConstrained):

@@ -13,15 +13,7 @@ from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
 from muster.common.events import Received, Tell
 from muster.common.exact_sum import ExactSum
-from muster.common.exchange import (
-    Answer,
-    Body,
-    Commit,
-    Key,
-    Outcome,
-    Receipt,
-    Update,
-)
+from muster.common.exchange import Answer, Body, Commit, Key, Outcome, Receipt, Update
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.traffic import Transfer, TransferCost
 from muster.server.account.transaction import PendingTransaction

@@ -12,9 +12,7 @@ from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
 from muster.emulator.credentials.issuing import certifier_of
 from muster.emulator.launch import doctor
-from muster.emulator.launch.docker.daemon import (
-    connected,
-)
+from muster.emulator.launch.docker.daemon import connected
 from muster.emulator.launch.docker.image_code import code_digest, has_other_code
 from muster.emulator.planning import server_view
 from muster.emulator.scenario.scenario import Scenario

@@ -15,17 +15,9 @@ from muster.emulator.launch.docker.compose import (
     compose_text,
     environment_text,
 )
-from muster.emulator.launch.docker.daemon import (
-    free_port,
-)
+from muster.emulator.launch.docker.daemon import free_port
 from muster.emulator.launch.docker.monitoring import monitoring
-from muster.emulator.launch.docker.services import (
-    INSIDE,
-    SERVER_PORT,
-    Service,
-    Site,
-    project_of,
-)
+from muster.emulator.launch.docker.services import INSIDE, SERVER_PORT, Service, Site, project_of
 from muster.emulator.launch.docker.stack import Swarm, make_empty
 from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.launch.processes import Processes
