@@ -20,9 +20,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from muster.chaos.killer import PlannedKill, Victim
 from muster.chaos.plans import ChaosPlan
-from muster.chaos.playing import play
+from muster.chaos.playing import PlannedKill, Victim, play
 from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.emulator import Run, audit, run

@@ -14,7 +14,7 @@ from tests.live_page import Page, shown_by, start
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, Unreachable
-from muster.emulator.live.actions import act
+from muster.emulator.live.app import act
 from muster.emulator.live.device_life import device_life
 from muster.emulator.live.follower import Follower
 

@@ -7,18 +7,15 @@ a flag or a folder is wrong, in which case nothing was started or is left.
 
 import click
 
-from muster.cli.auditing import audit
 from muster.cli.certificates import certs
 from muster.cli.experiments import compare, plan, study
-from muster.cli.exporting import export
 from muster.cli.faults import export_faults, heal, inject, pause, unpause
-from muster.cli.flower import flower
-from muster.cli.following import report, revoke, status, stop, watch
+from muster.cli.following import audit, export, report, revoke, status, stop, watch
 from muster.cli.listing import list_names
 from muster.cli.live import live
 from muster.cli.machine import doctor, verify
 from muster.cli.options import Commands
-from muster.cli.projects import init
+from muster.cli.projects import flower, init
 from muster.cli.running import down, run, up
 from muster.cli.traces import trace
 from muster.common.installation import VERSION

@@ -1,5 +1,5 @@
-"""`muster status`, `watch`, `stop`, `revoke` and `report`: look at a run, end it, or revoke the
-credentials of a device."""
+"""`muster status`, `watch`, `stop`, `revoke`, `report`, `audit` and `export`: look at a run, end
+it, revoke the credentials of a device, or write what the run has left."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from muster.cli.options import FIGURES, JSON, RUN, failures_as_status
+from muster.cli.options import FIGURES, JSON, RUN, failures_as_status, print_result
 from muster.common.clock import WallClock
 from muster.common.files import refusal_of
 from muster.emulator.run_folder.folder import shown
@@ -100,3 +100,41 @@ def report(folder: Path, kind: str | None) -> None:
         with refusal_of(f"the report of {shown(run)} cannot be written", advice):
             page = write_report(run, kind)
     click.echo(shown(page))
+
+
+@click.command()
+@RUN
+@JSON
+@failures_as_status
+def audit(folder: Path, as_json: bool) -> None:
+    """Check the run in FOLDER (default runs/latest): each update counts at most once, and weights,
+    models, journal and summary agree with the ledger. Exits with 1 if they do not."""
+    from muster.emulator.run_audit import auditing
+
+    result = auditing.audit(folder)
+    print_result(lambda: auditing.describe(result), result.as_json, as_json)
+    if not result.agrees:
+        sys.exit(1)
+
+
+@click.command()
+@RUN
+@click.option(
+    "--to",
+    type=click.Choice(["csv", "parquet", "tensorboard", "mlflow"]),
+    required=True,
+    help="csv, parquet: the tables of the ledger. tensorboard, mlflow: the metrics over rounds.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="The folder to write; default exports/TO/RUN, or exports/mlflow.",
+)
+@failures_as_status
+def export(folder: Path, to: str, out: Path | None) -> None:
+    """Write the results of the run in FOLDER (default runs/latest) for other programs, also while
+    the run goes on. Nothing is overwritten."""
+    from muster.emulator.export import export
+
+    click.echo(shown(export(folder, to, out)))

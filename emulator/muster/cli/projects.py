@@ -1,10 +1,12 @@
-"""`muster init`: makes a project for an aggregator, or an example."""
+"""`muster init` and `muster flower`: make a project for an aggregator, an example, or a scenario
+that runs a Flower app."""
 
 from pathlib import Path
 
 import click
 
-from muster.cli.options import failures_as_status
+from muster.cli.options import failures_as_status, folder_option
+from muster.cli.running import run
 from muster.emulator.run_folder.folder import shown
 
 
@@ -41,3 +43,53 @@ def init(folder: Path, example: str | None, as_list: bool) -> None:
         click.echo('try: pytest -m "not real_fleet"')
     else:
         click.echo(f"try: muster run {shown(folder / Path(example).name)}.toml")
+
+
+@click.command()
+@click.argument("app", type=click.Path(path_type=Path))
+@click.option(
+    "-n",
+    "--devices",
+    type=click.IntRange(1, 100_000),
+    required=True,
+    metavar="N",
+    help="The number of devices; each is a node of the app.",
+)
+@click.option(
+    "--scenario",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The scenario file to write; default APP.toml in this folder.",
+)
+@click.option(
+    "--local",
+    multiple=True,
+    metavar="PATTERN",
+    help='Arrays that stay on each device: --local "*.num_batches_tracked".',
+)
+@click.option("--no-run", is_flag=True, help="Only write the scenario.")
+@folder_option("--out", "The run folder to create; default runs/NAME-TIME.")
+@click.pass_context
+@failures_as_status
+def flower(
+    context: click.Context,
+    app: Path,
+    devices: int,
+    scenario: Path | None,
+    local: tuple[str, ...],
+    no_run: bool,
+    out: Path | None,
+) -> None:
+    """Run the Flower app in the folder APP, with its own strategy: write a scenario, and run it.
+
+    The app's rehearsal counts the examples of every device, which trains once for that.
+    """
+    from muster.emulator.project.flower_app import flower_scenario, write_scenario
+
+    path = scenario or Path(f"{app.resolve().name}.toml")
+    write_scenario(
+        lambda: flower_scenario(app, devices, {"local_arrays": list(local)} if local else {}), path
+    )
+    click.echo(f"made {path}")
+    if not no_run:
+        context.invoke(run, scenario=path, out=out)

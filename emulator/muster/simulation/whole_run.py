@@ -13,7 +13,7 @@ from muster.common.errors import ConfigError, RunFailed
 from muster.common.faults import TracedFault
 from muster.common.files import write_atomic
 from muster.emulator.credentials.issuing import remove_credentials
-from muster.emulator.injection.recording import record_afterwards
+from muster.emulator.injection.run_faults import record_afterwards
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.evaluation.process import ModelEvaluation, Setup

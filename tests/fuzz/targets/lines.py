@@ -11,7 +11,7 @@ from muster.client.connection.slots import decode_reply
 from muster.common.config import Section
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.emulator.gateway.requests import DEVICE_REQUESTS, REQUESTS, Hello, parse_request
-from muster.server.metrics import scrape
+from muster.server.metrics.port import parse_request as parse_scrape
 
 
 def _read(known: Mapping[str, type[Section]], line: bytes) -> Section:
@@ -76,7 +76,7 @@ TARGETS = (
     ),
     Target(
         name="scrapes",
-        read=scrape.parse_request,
+        read=parse_scrape,
         refusals=(RemoteProtocolError,),
         verify=lambda found: None,
         seeds=lambda: [

@@ -16,7 +16,7 @@ from tests.integration.faults.playing import (
 
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.scenario_faults import ScenarioFaults
-from muster.emulator.injection.recording import record_afterwards
+from muster.emulator.injection.run_faults import record_afterwards
 from muster.emulator.launch.docker.compose_command import require_supported
 from muster.emulator.planning import plan
 from muster.emulator.records.account import Account

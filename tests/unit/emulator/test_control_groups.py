@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.emulator.launch.docker.control_groups import kernel_use
+from muster.emulator.launch.docker.container import kernel_use
 
 CONTAINER = "0e0d6ccc61324b90b9c8b268a14faa2ae99949c48ac58f5b18ce8a9ebed8e048"
 MEBI = 1 << 20

@@ -21,8 +21,8 @@ from muster.emulator.records.account import Account
 from muster.emulator.records.summary import outline, summarise, write_summary
 from muster.emulator.report import chart, page, sections, write_report
 from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.page import went_wrong
 from muster.emulator.report.section import ReportSection, ReportTable
-from muster.emulator.report.trouble import went_wrong
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder

@@ -13,13 +13,13 @@ from muster.emulator.records.account import Account
 from muster.emulator.records.summary import describe, outline
 from muster.emulator.report import pace
 from muster.emulator.report.figures import FIGURES
-from muster.emulator.report.timeline import Timeline
-from muster.emulator.report.working_time import (
+from muster.emulator.report.pace import (
     version_ends,
     working_course,
     working_shares,
     working_times,
 )
+from muster.emulator.report.timeline import Timeline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from muster.emulator.live.page_files import coded
-from muster.emulator.live.run_data import MOST_LIVES, run_data
+from muster.emulator.live.run_reader import MOST_LIVES, run_data
 from muster.emulator.report import write_report
 
 if TYPE_CHECKING:

@@ -28,9 +28,8 @@ from muster.studies import Options, Results, StudyRun, workers
 from muster.studies import results as result_module
 from muster.studies.__main__ import run_order
 from muster.studies.network import by_part, network_table, reasons
-from muster.studies.pace import Pace
 from muster.studies.plan import StudyPlan, make_plan, sizes
-from muster.studies.running import read_plan
+from muster.studies.running import Pace, read_plan
 
 pytestmark = pytest.mark.slow
 

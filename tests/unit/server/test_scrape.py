@@ -6,7 +6,7 @@ import pytest
 
 from muster.common.errors import Forbidden, RemoteProtocolError, Unauthenticated, Unreachable
 from muster.common.testing import made_credentials
-from muster.server.metrics.scrape import parse_request, refusal, reply
+from muster.server.metrics.port import parse_request, refusal, reply
 
 SHOWN = made_credentials("metrics", byte=7).shown
 

@@ -12,8 +12,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.rows import RoundRow
 from muster.server.account.store import Store
 from muster.server.account.transaction import PendingTransaction
-from muster.server.aggregation.slices import Slices
-from muster.server.aggregation.versions import ModelVersions
+from muster.server.aggregation.versions import ModelVersions, Slices
 from muster.server.aggregators.fedavg import FedAvg
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES

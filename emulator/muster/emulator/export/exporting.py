@@ -7,11 +7,34 @@ from typing import NamedTuple
 
 from muster.common.errors import ConfigError
 from muster.common.installation import install_command
-from muster.emulator.export.event_files import write_event_files
+from muster.emulator.export.metrics import metric_points
 from muster.emulator.export.mlflow_store import write_mlflow
-from muster.emulator.export.tables import write_csv, write_parquet
-from muster.emulator.records.account import Account
+from muster.emulator.records.account import TABLES, Account
 from muster.emulator.run_folder.folder import making, run_folder, shown
+
+
+def write_csv(account: Account, out: Path) -> None:
+    """Write <table>.csv for every table. NULL is an empty field."""
+    for name in TABLES:
+        account.table(name).to_csv(out / f"{name}.csv", index=False)
+
+
+def write_parquet(account: Account, out: Path) -> None:
+    """Write <table>.parquet for every table."""
+    for name in TABLES:
+        account.table(name).to_parquet(out / f"{name}.parquet", engine="pyarrow", index=False)
+
+
+def write_event_files(account: Account, out: Path) -> None:
+    """Write the metrics, and the scenario as a text."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(out)) as writer:
+        # TensorBoard shows Markdown, in which an indented text stays as it is.
+        scenario = "\n".join(f"    {line}" for line in account.scenario_text.splitlines())
+        writer.add_text("scenario", scenario, walltime=account.run.started_at)
+        for metric in metric_points(account):
+            writer.add_scalar(metric.name, metric.value, metric.round, walltime=metric.at)
 
 
 class Exporter(NamedTuple):

@@ -5,20 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from muster.client.processes.config import PackProcess
-from muster.common.clock import Clock
+from muster.common.clock import Clock, WallClock
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.events import Tell
 from muster.common.fault_events import FaultApplied, FaultHealed
+from muster.common.journal import Journal
 from muster.emulator.faults.injection import InjectedFault
-from muster.emulator.fleet.scenario_faults import write_timeline
+from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.injection.fleet_site import FleetSite
 from muster.emulator.injection.injector import FaultInjector
 from muster.emulator.injection.manual_faults import FaultRequest, HealRequest, ManualFaults
-from muster.emulator.injection.recording import recorder_of
+from muster.emulator.injection.recorder import FaultRecorder
 from muster.emulator.launch.process_configs import ProcessConfigs
-from muster.emulator.records.fault_traces import journal_lines, recorded_events
-from muster.emulator.run_folder.folder import JOURNAL
+from muster.emulator.records.fault_traces import LedgerTraces, journal_lines, recorded_events
+from muster.emulator.run_folder.folder import JOURNAL, LEDGER
 
 
 class RunFaults:
@@ -129,3 +130,31 @@ class RunFaults:
         self.end()
         await self._injector.close()
         await self._site.close()
+
+
+def recorder_of(folder: Path, faults: ScenarioFaults) -> FaultRecorder:
+    """The recorder of a run's faults. It goes on where the journal in the folder ends."""
+    return FaultRecorder(
+        faults.timeline,
+        faults.time,
+        LedgerTraces(folder / LEDGER),
+        recorded_events(folder / JOURNAL),
+    )
+
+
+def record_afterwards(folder: Path, faults: ScenarioFaults) -> None:
+    """Write the timeline of a run that is over, and its events into the journal."""
+    if not faults.timeline:
+        return
+    write_timeline(folder, faults.timeline)
+    recorder = recorder_of(folder, faults)
+    lines = list(journal_lines(folder / JOURNAL))
+    journal = Journal(folder / JOURNAL, "supervisor", 1, WallClock())
+    try:
+        for event in recorder.plan():
+            journal.add(event, lines[0]["at"] if lines else None)
+        for line in lines:
+            for event in recorder.happen(line):
+                journal.add(event, line["at"])
+    finally:
+        journal.close()

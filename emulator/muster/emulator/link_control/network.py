@@ -10,12 +10,11 @@ from typing import Any
 from muster.common.clock import Clock
 from muster.common.credentials import Credentials, gateway_identity
 from muster.common.errors import LaunchFailed, TransportError
-from muster.common.events import Tell
+from muster.common.events import Tell, Traffic
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import Backend, Program
 from muster.emulator.link_control.controller import PATIENCE_S, Controller
 from muster.emulator.link_control.running_gateway import RunningGateway
-from muster.emulator.link_control.traffic import traffic_between
 
 _ANSWER_S = 30.0
 """Seconds to wait for a gateway that is alive but does not answer."""
@@ -227,3 +226,26 @@ class GatewayFleet:
         await asyncio.gather(*watches, return_exceptions=True)
         for controller in self._controllers.values():
             await controller.close()
+
+
+def traffic_between(group: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Traffic:
+    """The traffic of a gateway between two of its statistics."""
+
+    def delivered(direction: str) -> int:
+        return sum(
+            each[direction]["bytes"] - before["devices"][client][direction]["bytes"]
+            for client, each in now["devices"].items()
+        )
+
+    def capacity(direction: str) -> float | None:
+        since, until = (look["shared"][direction]["capacity"] for look in (before, now))
+        return None if since is None or until is None else until - since
+
+    return Traffic(
+        group,
+        seconds=now["at"] - before["at"],
+        bytes_up=delivered("up"),
+        bytes_down=delivered("down"),
+        capacity_up=capacity("up"),
+        capacity_down=capacity("down"),
+    )

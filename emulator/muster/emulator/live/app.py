@@ -7,10 +7,12 @@ refused, so that a web site that a person visits cannot use the person's browser
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable
-from typing import get_args
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import orjson
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -18,13 +20,57 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from muster.common.clock import Clock
+from muster.common.config import Section, validate
 from muster.common.errors import MusterError
+from muster.emulator.injection import by_hand as fault_control
+from muster.emulator.injection.manual_faults import FaultRequest, HealRequest
 from muster.emulator.live.device_life import device_life
 from muster.emulator.live.follower import LOOK_S, Follower
 from muster.emulator.live.frames import PageReader
 from muster.emulator.live.page_address import PageAddress
 from muster.emulator.live.page_files import INDEX, PAGE, live_index
+from muster.emulator.run_folder import control
 from muster.emulator.run_folder.folder import LEDGER
+
+Action = Literal["inject", "heal", "pause", "unpause", "stop"]
+
+
+class PauseRequest(Section):
+    """A request to pause programs of the fleet; `target` is as in a scenario."""
+
+    target: dict[str, Any] = Field(default_factory=dict)
+    for_s: float | None = None
+    until_healed: bool = False
+
+
+def act(folder: Path, action: Action, values: Mapping[str, Any]) -> str:
+    """Do what a person asked for, and say what was done.
+
+    Raises:
+        ConfigError: the request is wrong, or cannot take effect in this run.
+        Unreachable: no run goes on in the folder.
+        RunFailed: the run's server does not answer.
+    """
+    source = f"the request to {action}"
+    if action == "stop":
+        control.stop(folder)
+        return "asked the server to stop the run"
+    if action == "inject":
+        wanted = validate(FaultRequest, values, source)
+        return _inject(folder, **dict(wanted))
+    if action == "pause":
+        return _inject(folder, kind="pause", **dict(validate(PauseRequest, values, source)))
+    if action == "heal":
+        names = fault_control.heal(folder, validate(HealRequest, values, source).name)
+    else:
+        names = fault_control.heal(folder, kind="pause")
+    return f"healed: {', '.join(names)}"
+
+
+def _inject(folder: Path, **options: Any) -> str:
+    done = fault_control.inject(folder, **options)
+    return f"{done.name} acts on {len(done.targets)} target{'s' * (len(done.targets) != 1)}"
+
 
 OPERATOR = "x-muster-operator"
 
@@ -103,7 +149,7 @@ def live_app(
 
     async def action(request: Request) -> Response:
         # Imported when first needed: a page that is only watched starts half a second earlier.
-        from muster.emulator.live.actions import Action, act
+        from muster.emulator.live.app import Action, act
 
         name: Action = request.path_params["action"]
         if name not in get_args(Action):

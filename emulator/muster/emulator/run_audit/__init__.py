@@ -1,7 +1,7 @@
 """`muster audit`: checks a run folder by itself, and repeats the rule of the run.
 
-`auditing` runs the checks, one file each for the ledger, the weights and versions by the rule, the
-files of models, and the other files. `repeated_rule` gives the rule again what it got in the run.
+`auditing` runs the checks: of the ledger, of the weights and versions by the rule, and of the other
+files. `repeated_rule` gives the rule again what it got in the run.
 docs/audit.md says what is checked and what cannot be.
 """
 

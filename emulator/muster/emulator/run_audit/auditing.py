@@ -10,13 +10,18 @@ from muster.emulator.run_audit.ledger_checks import (
     check_evaluations,
     check_file,
     check_rounds,
+    check_times,
     check_weights,
 )
-from muster.emulator.run_audit.model_checks import check_memory, check_versions
-from muster.emulator.run_audit.record_checks import check_inputs, check_journal, check_summary
+from muster.emulator.run_audit.record_checks import (
+    check_inputs,
+    check_journal,
+    check_memory,
+    check_summary,
+    check_versions,
+)
 from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
 from muster.emulator.run_audit.rule_checks import check_aggregation, check_model, check_weighing
-from muster.emulator.run_audit.time_checks import check_times
 from muster.emulator.run_folder.folder import run_folder
 
 CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (

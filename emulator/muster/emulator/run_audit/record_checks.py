@@ -1,19 +1,26 @@
-"""Checks of the journal and of summary.json against the ledger."""
+"""Checks of the journal, of summary.json and of the files of models (the versions and the
+remembered updates) against the ledger."""
 
 import hashlib
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import xxhash
+
 from muster.common.errors import ConfigError
 from muster.common.events import AppMeasured
+from muster.common.tensors import WIRE
 from muster.emulator.records.inputs import changes, recorded_inputs
 from muster.emulator.records.summary import MODEL, SUMMARY, read_summary
 from muster.emulator.run_audit.evidence import Evidence, Row
-from muster.emulator.run_audit.result import CheckLog
+from muster.emulator.run_audit.result import CheckLog, sha256
+from muster.server.account.store import model_name
+from muster.server.updates.memory import MEMORY
 
 _OF_ROUND = (
     "version",
@@ -188,3 +195,58 @@ def sha256_of(path: Path) -> str | None:
         return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_PAGE = 4096
+
+
+def check_versions(evidence: Evidence, log: CheckLog) -> None:
+    """Every round that made a version has its row, and the kept ones have their content."""
+    query = (
+        "SELECT r.round, r.version, v.round AS made FROM rounds r LEFT JOIN versions v "
+        "ON v.version = r.version WHERE r.outcome = 'aggregated' ORDER BY r.round"
+    )
+    for row in evidence.rows(query):
+        log.compare(
+            f"round that made version {row['version']}", row["round"], row["made"], row["round"]
+        )
+    for row in evidence.rows("SELECT * FROM versions WHERE kept ORDER BY version"):
+        name = f"models/{model_name(row['version'])}"
+        found = sha256(row["body"]) if row["body"] else sha256_of(evidence.folder / name)
+        log.compare(f"SHA-256 of version {row['version']}", row["sha256"], found, row["round"])
+    forgotten = evidence.one("SELECT count(*) FROM versions WHERE NOT kept")
+    if forgotten:
+        log.skip(f"the content of {forgotten} older versions: the server keeps only the newest")
+
+
+def check_memory(evidence: Evidence, log: CheckLog) -> None:
+    """The update that is remembered of every client is the newest of it that was folded."""
+    known = {row["client"]: row for row in evidence.rows("SELECT * FROM memory")}
+    if not known:
+        log.skip("the aggregator remembers none")
+        return
+    newest = evidence.counts(
+        "SELECT client, max(round) FROM contributions WHERE outcome = 'folded' GROUP BY client"
+    )
+    tensors = evidence.server_config["schema_"]
+    parameters = sum(math.prod(tensor["shape"]) for tensor in tensors)
+    slot_bytes = -(-parameters * WIRE.itemsize // _PAGE) * _PAGE
+    path = evidence.folder / MEMORY
+    for place, client in enumerate(evidence.enrolled):
+        row = known.get(client)
+        round = row["round"] if row is not None else None
+        log.compare("round of the remembered update", newest.get(client), round, round, client)
+        if row is None:
+            continue
+        begin = (2 * place + row["slot"]) * slot_bytes
+        body = _read(path, begin, parameters * WIRE.itemsize)
+        found = xxhash.xxh3_128_hexdigest(body)
+        log.compare(f"checksum of its update in {MEMORY}", row["checksum"], found, round, client)
+
+
+def _read(path: Path, begin: int, length: int) -> bytes:
+    """Bytes of a file; fewer if it is shorter, none if it is missing."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return os.pread(file.fileno(), length, begin)

@@ -31,7 +31,7 @@ from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.run_folder.supervisor_socket import SupervisorSocket
 from muster.emulator.runs.resumption import last_incarnation
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.verification.before_run import verify_before_run
+from muster.emulator.verification.verifying import verify_before_run
 from muster.server.settings.process import ServerProcess
 from muster.wire import INLINE_BYTES
 

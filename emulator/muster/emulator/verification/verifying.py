@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import signal
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from muster.common.credentials import (
     read_credentials,
 )
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
+from muster.common.events import Tell, Verified, Verifying
 from muster.emulator.credentials.issuing import Issuer, certifier_of
 from muster.emulator.fleet.packs import packs_by_group
 from muster.emulator.launch.backend import BackendName, MakeBackend, ending
@@ -31,6 +33,7 @@ from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.verification.gateways import DEVICES, SECONDS, Show, verify_gateways
 from muster.emulator.verification.result import Tolerances, Verification
+from muster.emulator.verification.tables import describe
 
 
 def verify(
@@ -167,3 +170,36 @@ async def _with_gateways(
             finally:
                 measuring.cancel()
                 await asyncio.wait({measuring})
+
+
+_SHORT_S = 1.0
+"""Seconds over which a rate is measured."""
+
+
+async def verify_before_run(
+    gateways: Sequence[RunningGateway], clock: Clock, here: str, scenario: str, record: Tell
+) -> None:
+    """Measure all links briefly.
+
+    Args:
+        here: the address at which the gateways reach this process.
+        record: records an event in the journal.
+
+    Raises:
+        RunFailed: a link does not match its settings.
+    """
+    found = await verify_gateways(
+        gateways,
+        clock,
+        here=here,
+        scenario=scenario,
+        seconds=_SHORT_S,
+        grpc=False,
+        show=lambda step: record(Verifying(step)),
+    )
+    record(Verified(found.ok, len(found.rows)))
+    if not found.ok:
+        raise RunFailed(
+            f"links do not match their settings (verify = true):\n{describe(found)}\n"
+            f"`muster verify` measures them at length"
+        )

@@ -13,7 +13,13 @@ from typing import ClassVar
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies.claims import Claim, exact
 from muster.studies.correlated import fleet
-from muster.studies.correlated.bias_claims import bias_claims, share_claims
+from muster.studies.correlated.bias_claims import (
+    FULL,
+    QUICK,
+    CorrelatedSize,
+    bias_claims,
+    share_claims,
+)
 from muster.studies.correlated.fleet import (
     AVERAGED,
     LIMITS,
@@ -25,7 +31,6 @@ from muster.studies.correlated.fleet import (
 )
 from muster.studies.correlated.measures import UNDER_LIMITS, CorrelatedMeasures, name_of
 from muster.studies.correlated.notes import DIGITS, LOSSES, NO_MNIST, SHARES, THEOREMS, notes
-from muster.studies.correlated.size import FULL, QUICK, CorrelatedSize
 from muster.studies.correlated.theorem_claims import SHORT, theorem_claims, theorem_table
 from muster.studies.results import Results
 from muster.studies.study import Findings, Options, Study, StudyFigure, StudyTable

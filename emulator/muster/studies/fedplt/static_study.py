@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from muster.emulator.scenario.scenario import Scenario
+from muster.studies.fedplt.figure import draw_alignment, draw_bytes, draw_static
 from muster.studies.fedplt.fleet import DECAYING, RATES, ROTATING, STATIC, WHOLE
-from muster.studies.fedplt.static_figure import draw_alignment, draw_bytes, draw_static
 from muster.studies.fedplt.static_fleet import (
     BLOCKS,
     BOUNDARY_STEPS,

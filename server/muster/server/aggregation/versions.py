@@ -1,6 +1,8 @@
-"""The versions of the model: the newest one, ready to be sent, and those that are still stored."""
+"""The versions of the model: the newest one, ready to be sent, those that are still stored, and
+slices, the parts of them that devices with narrower models download."""
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,10 +14,51 @@ from muster.common.tensors import WIRE, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.run_rows import StoredVector
 from muster.server.account.store import Store
-from muster.server.aggregation.slices import Slice, Slices
 from muster.server.aggregators import Aggregator, State
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
+
+KEPT_BYTES = 32 << 20
+
+
+class Slice(NamedTuple):
+    """The body of a part of a version, and its checksum."""
+
+    body: memoryview
+    checksum: bytes
+
+
+class Slices:
+    """Makes slices when they are needed and keeps them for a while. Devices of a group that train
+    the same slice share it.
+
+    Args:
+        kept_bytes: slices are forgotten, beginning with the one that was not used for the longest
+            time, while they take more than this. The newest one is always kept.
+    """
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._most = kept_bytes
+        self._held = 0
+        self._kept: OrderedDict[tuple[int, Mask], Slice] = OrderedDict()
+
+    def of(self, version: int, part: Mask, vector: Callable[[], Vector]) -> Slice:
+        """The slice of a version.
+
+        Args:
+            vector: returns the version, if the slice has to be made.
+        """
+        found = self._kept.get((version, part))
+        if found is not None:
+            self._kept.move_to_end((version, part))
+            return found
+        body = body_view(part.compact(vector()))
+        made = self._kept[version, part] = Slice(body, checksum(body))
+        self._held += len(body)
+        while self._held > self._most and len(self._kept) > 1:
+            _, old = self._kept.popitem(last=False)
+            self._held -= len(old.body)
+        return made
 
 
 class StoredVersion(NamedTuple):
