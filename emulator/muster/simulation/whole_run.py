@@ -3,7 +3,8 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -94,13 +95,27 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
         record_afterwards(folder, programs.faults)
         concluded = conclude(folder, None, report=False)
     finally:
-        history.close()
+        with _out_of_reach(folder):
+            history.close()
         remove_credentials(folder)
     if concluded is None:
         raise RunFailed(f"the run left no ledger that can be read in {folder}")
     summary, account = concluded
     account.close()
     return str(summary["status"])
+
+
+@contextmanager
+def _out_of_reach(folder: Path) -> Iterator[None]:
+    """Move a run folder away for a while. A server that was killed is unwound when its history is
+    closed, and would then write the model that it had over that of the run."""
+    kept = folder.with_name(f"{folder.name}.kept")
+    folder.rename(kept)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        kept.rename(folder)
 
 
 def _begin(setup: Setup) -> Evaluate:
