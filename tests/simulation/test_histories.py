@@ -88,6 +88,15 @@ def test_the_model_may_differ_if_a_power_cut_takes_what_compression_left_out(
     assert not simulated.play(HistoryPlan(scenario, step, (PowerCut(step),))).violations
 
 
+@pytest.mark.parametrize(("scenario", "step"), [("inline", 5), ("wall-finish", 11)])
+def test_a_version_that_waited_for_an_evaluation_that_died_is_evaluated_in_the_next_run(
+    simulated: Simulator, scenario: str, step: int
+) -> None:
+    outcome = simulated.play(HistoryPlan(scenario, 0, (Kill("evaluation", step),)))
+    assert ["the evaluation process ended" in failure for failure in outcome.failures] == [True]
+    assert not outcome.violations
+
+
 def test_a_fault_may_strike_before_anything_is_started(simulated: Simulator) -> None:
     plan = HistoryPlan("inline", 0, (GatewayDown("dev-0000", 0, 0.5),))
     assert not simulated.play(plan).violations

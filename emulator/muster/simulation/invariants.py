@@ -32,6 +32,7 @@ def broken_by(
         yield from _rounds(programs, ledger)
         yield from _contributions(ledger)
         yield from _versions(ledger)
+        yield from _evaluations(programs, ledger)
         yield from _memory(programs, ledger)
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
@@ -114,6 +115,18 @@ def _versions(ledger: sqlite3.Connection) -> Iterator[str]:
     )
     for (version,) in missing:
         yield f"version {version} is missing"
+
+
+def _evaluations(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
+    """Check that every version was evaluated that was due, and the last one."""
+    settings = programs.scenario.server
+    count = "version" if settings.mode.counts_versions else "round"
+    query = (
+        f"SELECT version FROM rounds WHERE outcome = 'aggregated' AND {count} % ? = 0 "
+        "UNION SELECT max(version) FROM rounds EXCEPT SELECT version FROM evaluations"
+    )
+    for (version,) in ledger.execute(query, (settings.evaluate_every,)):
+        yield f"version {version} was due for evaluation, and was not evaluated"
 
 
 def _memory(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:

@@ -184,7 +184,7 @@ class Coordinator:
                 round, ledger, self._time, self.fleet, self._shared_links, self._lockstep
             )
             self.receiver.resume(round)
-        self.evaluations = self._commit.evaluations = EvaluationSchedule(
+        self.evaluations = self._commit.evaluations = self._ending.evaluations = EvaluationSchedule(
             self.settings,
             ledger.evaluations(),
             self.versions.offered,
@@ -232,7 +232,7 @@ class Coordinator:
     async def _run_rounds(self) -> tuple[str, str]:
         # A server that was killed may have left versions without their evaluations.
         for version, round in list(self.versions.kept.items()):
-            await self.evaluations.after(self._count(round, version), round, version)
+            await self.evaluations.after(round, version)
         await self._presence.assemble(self._ledger)
         number = self.committed.round
         while self._signals.stop_request is None and self._has_next(number):
@@ -309,7 +309,7 @@ class Coordinator:
         return self._count(number, self.versions.number) < self.settings.rounds
 
     def _count(self, round: int, version: int) -> int:
-        """The count that `server.rounds` and `evaluate_every` refer to."""
+        """The count that `server.rounds` refers to."""
         return version if self.settings.mode.counts_versions else round
 
     async def _collect(self, round: Round, began: float) -> None:

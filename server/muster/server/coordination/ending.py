@@ -13,6 +13,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregation.versions import ModelVersions
+from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet.fleet import Fleet
 from muster.server.runtime.room_on_disk import RoomOnDisk
 from muster.server.runtime.worker import WorkerThread
@@ -31,9 +32,14 @@ and a chunk of a download may still leave, and both are counted."""
 class RunEnding:
     """Ends a run. Each part is done even if another part fails, for example on a full disk.
 
+    Attributes:
+        evaluations: the schedule of the evaluations of versions; set before the first round.
+
     Args:
         outlives_round: whether assignments may outlive the round of their call.
     """
+
+    evaluations: EvaluationSchedule
 
     def __init__(
         self,
@@ -111,9 +117,10 @@ class RunEnding:
         await self._room.write("the account", lambda: self._worker.run(self._ledger.note, last))
         self._last = last
         needed = {self._versions.committed.version}
-        # A run that is not complete may be resumed with the assignments that are open.
-        if self._outlives_round and status != "completed":
-            needed |= await self._worker.run(self._ledger.open_bases)
+        if status != "completed":  # it may be resumed
+            needed |= self.evaluations.missing(self._versions.kept)
+            if self._outlives_round:  # with the assignments that are open
+                needed |= await self._worker.run(self._ledger.open_bases)
         forget = self._versions.superseded(needed)
         ending = self._ledger.end, status, detail, self._clock.now(), forget
         await self._room.write("the end", lambda: self._worker.run(*ending))

@@ -155,8 +155,7 @@ class RoundCommit:
         counted = (each.staleness for each in rows.contributions if each.outcome == "folded")
         self._tell(row.committed(Counter(counted)))
         if closed.model is not None:
-            count = row.version if self._mode.counts_versions else row.round
-            await self.evaluations.after(count, row.round, row.version)
+            await self.evaluations.after(row.round, row.version)
 
     def _write(
         self,

@@ -4,7 +4,7 @@ those that a killed server left out.
 It evaluates the model that the run would offer if it ended there (`Aggregator.result`).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from muster.common.clock import Clock
 from muster.common.events import Evaluated, Tell
@@ -71,13 +71,21 @@ class EvaluationSchedule:
         """The versions whose bytes are still needed, because they wait for evaluation."""
         return self.evaluator.waiting()
 
-    async def after(self, count: int, round: int, version: int) -> None:
-        """Evaluate the version that a round made, if `evaluate_every` says so.
+    def missing(self, stored: Mapping[int, int]) -> set[int]:
+        """The versions that `evaluate_every` names and that have no result yet.
 
         Args:
-            count: the number of rounds so far or, if the mode counts versions, of versions.
+            stored: versions, each with the round that made it.
         """
-        if count % self._settings.evaluate_every == 0 and version not in self._known:
+        return {version for version, round in stored.items() if self._is_missing(version, round)}
+
+    def _is_missing(self, version: int, round: int) -> bool:
+        count = version if self._settings.mode.counts_versions else round
+        return count % self._settings.evaluate_every == 0 and version not in self._known
+
+    async def after(self, round: int, version: int) -> None:
+        """Evaluate the version that a round made, if `evaluate_every` says so."""
+        if self._is_missing(version, round):
             await self._submit(version, round)
 
     async def finish(self, round: int, version: int) -> None:
