@@ -24,7 +24,8 @@ FORESEEN = (STAY, *GAPS, OVERSTATE)
 
 def needed(run: StudyRun) -> bool:
     method, test = run.labels["method"], run.labels["test"]
-    printed = run.part == AS_PRINTED and method == FEDUCA
+    usual = run.part == AS_PRINTED and "change" not in run.labels
+    printed = usual and method == FEDUCA
     return printed or run.part in (DELTA, INFLATION) or (method, test) == (FEDAVG, PRINTED)
 
 

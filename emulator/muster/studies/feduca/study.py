@@ -93,9 +93,9 @@ _OTHERS = (
     *((method, PRINTED) for method in (FEDPROX, INCFL, AAGGFF)),
 )
 _FULL = _UtilitySize(
-    30, 400, (0.5, 1.0), (*_CONTROLS, *_OTHERS), (0.01, 0.5, 1.0, 10.0, 100.0, 1000.0), 15, 1.0
+    30, 400, (0.5, 1.0), (*_CONTROLS, *_OTHERS), (0.01, 0.5, 1.0, 10.0, 100.0, 1000.0), 10, 1.0
 )
-_QUICK = _UtilitySize(20, 200, (0.5,), _CONTROLS, (LOW_DELTA, 1.0, HIGH_DELTA), 0, 0.4)
+_QUICK = _UtilitySize(20, 200, (0.5, 1.0), _CONTROLS, (LOW_DELTA, 1.0, HIGH_DELTA), 0, 0.4)
 _PRINTED_TABLE = (
     (FEDUCA, PRINTED),
     *((method, EQUATION_1) for method in (FEDAVG, FEDPROX, WARM_START, INCFL, AAGGFF)),
