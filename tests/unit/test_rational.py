@@ -9,7 +9,7 @@ from torch import nn
 
 from muster.client.device.memory import Memory, RoundRecord, State
 from muster.client.device.rational import ModelJudge, ModelJudgement, ModelPart
-from muster.client.device.utility import LEAST_CURVATURE, fitted, without
+from muster.client.device.utility import LEAST_CURVATURE, fitted, r_squared, without
 from muster.client.life.participation import ParticipationSettings, UtilitySettings
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RemoteProtocolError
@@ -347,6 +347,13 @@ def test_a_model_without_a_device_is_what_the_others_made() -> None:
     whole = (0.25 * own + 0.75 * others).astype(np.float32)
     np.testing.assert_allclose(without(whole, own, 0.25), others, rtol=1e-6)
     np.testing.assert_array_equal(without(own, own, 1.0), own)
+
+
+def test_accuracies_that_are_all_the_same_have_no_r_squared() -> None:
+    # The mean of 41 times 35/42 is not 35/42 in floats.
+    for right in range(43):
+        measured = np.full(41, right / 42)
+        assert r_squared(measured, measured + 0.001) is None
 
 
 def test_r_squared_needs_three_weights() -> None:

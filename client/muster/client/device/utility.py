@@ -51,5 +51,7 @@ def fitted(weights: FloatArray, utilities: FloatArray) -> tuple[float, float, fl
 def r_squared(measured: FloatArray, curve: FloatArray) -> float | None:
     """Return R² = 1 − Σ (measured − curve)² / Σ (measured − mean)², at most 1 and maybe negative;
     None if all measured values are the same. Both have shape (points,)."""
+    if np.ptp(measured) == 0:  # the mean of equal values may differ from them by a rounding error
+        return None
     spread = float(np.sum((measured - measured.mean()) ** 2))
-    return 1 - float(np.sum((measured - curve) ** 2)) / spread if spread > 0 else None
+    return 1 - float(np.sum((measured - curve) ** 2)) / spread
