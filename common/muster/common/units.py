@@ -89,4 +89,3 @@ Size = Annotated[float, *_quantity(SIZE, '"20 MiB"')]
 """Bytes."""
 
 bandwidth_text = _writer(BANDWIDTH)
-duration_text = _writer(DURATION)

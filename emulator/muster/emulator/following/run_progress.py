@@ -161,7 +161,7 @@ class RunProgress:
         """The faults that act, by name and number of the occurrence, each with its targets."""
         return {key: _targets(each.targets) for key, each in self.faults.items() if each.acting}
 
-    def _server_started(self, event: Event) -> None:
+    def _on_server_started(self, event: Event) -> None:
         self.population, self.rounds = event["population"], event["rounds"]
         self.round, self.version = event["round"], event["version"]
         self.counts_versions = event.get("counts") == "versions"
@@ -170,19 +170,19 @@ class RunProgress:
         self.status, self.detail = None, ""  # a run that had ended was resumed
         self._committed_at = None  # earlier events may be about rounds of the previous server
 
-    def _enrolled(self, event: Event) -> None:
+    def _on_enrolled(self, event: Event) -> None:
         self.enrolled.add(event["client"])
 
-    def _attended(self, event: Event) -> None:
+    def _on_attended(self, event: Event) -> None:
         self.present.add(event["client"])
 
-    def _left(self, event: Event) -> None:
+    def _on_left(self, event: Event) -> None:
         self.present.discard(event["client"])
 
-    def _received(self, event: Event) -> None:
+    def _on_received(self, event: Event) -> None:
         self.arriving += event["bytes"]
 
-    def _waiting(self, event: Event) -> None:
+    def _on_waiting(self, event: Event) -> None:
         self.awaited = [clean(client) for client in event["clients"]]
         more = event["number"] - 1
         who = self.awaited[0] + (f" and {more} other device{'s' * (more > 1)}" if more else "")
@@ -192,7 +192,7 @@ class RunProgress:
     def _goes_on(self) -> None:
         self.awaited, self.waiting = (), ""
 
-    def _round_committed(self, event: Event) -> None:
+    def _on_round_committed(self, event: Event) -> None:
         self.round, self.called, self.folded = event["round"], event["called"], event["folded"]
         self.version, self.epsilon = event["version"], event.get("epsilon")
         self._goes_on()
@@ -210,19 +210,19 @@ class RunProgress:
             self._pace_s = pace + _NEWEST * (took - pace)
         self._committed_at = event["at"]
 
-    def _evaluated(self, event: Event) -> None:
+    def _on_evaluated(self, event: Event) -> None:
         self.loss, self.accuracy = event["loss"], event["accuracy"]
         if event["version"] == 0:
             self.initial = self.quality
         self.evaluated_round, self.evaluated_version = event["round"], event["version"]
 
-    def _verifying(self, event: Event) -> None:
+    def _on_verifying(self, event: Event) -> None:
         self.measuring = clean(event["step"])
 
-    def _verified(self, event: Event) -> None:
+    def _on_verified(self, event: Event) -> None:
         self.measuring = ""
 
-    def _died(self, event: Event) -> None:
+    def _on_died(self, event: Event) -> None:
         how = ", ".join(filter(None, [clean(event["status"]), clean(event.get("cause", ""))]))
         self.notices.append(f"problem: {clean(event['process'])} died ({how})")
         if event["process"] == "server":
@@ -232,28 +232,28 @@ class RunProgress:
             self.present.clear()
             self.arriving, self._committed_at = 0, None
 
-    def _training_failed(self, event: Event) -> None:
+    def _on_training_failed(self, event: Event) -> None:
         if not self.failed_training:  # it may happen to every device in every round
             who, error = clean(event["client"]), clean(event["error"])
             self.failed_training = f"training failed on {who} in round {event['round']}: {error}"
             self.notices.append(f"problem: {self.failed_training}")
 
-    def _restarted(self, event: Event) -> None:
+    def _on_restarted(self, event: Event) -> None:
         self.notices.append(f"{clean(event['process'])} was restarted")
 
-    def _fault_planned(self, event: Event) -> None:
+    def _on_fault_planned(self, event: Event) -> None:
         self._occurrence(event, 1).do = clean(event["do"])
 
-    def _fault_applied(self, event: Event) -> None:
+    def _on_fault_applied(self, event: Event) -> None:
         fault = self._fault(event, f"applied to {_targets(event['targets'])}")
         fault.state, fault.acting = FaultState.APPLIED, True
         fault.targets, fault.first, fault.healed = event["targets"], event.get("round"), None
 
-    def _fault_observed(self, event: Event) -> None:
+    def _on_fault_observed(self, event: Event) -> None:
         fault = self._fault(event, f"observed: {clean(event['seen'])}")
         fault.state, fault.seen = FaultState.OBSERVED, clean(event["seen"])
 
-    def _fault_healed(self, event: Event) -> None:
+    def _on_fault_healed(self, event: Event) -> None:
         lasted = event.get("with_run")
         fault = self._fault(event, "lasted to the end" if lasted else "healed")
         fault.acting = False
@@ -263,7 +263,7 @@ class RunProgress:
         if (fault.fault, fault.number + 1) in self.faults:
             fault.targets = ()
 
-    def _fault_verified(self, event: Event) -> None:
+    def _on_fault_verified(self, event: Event) -> None:
         self._fault(event, "verified to be over").state = FaultState.VERIFIED
 
     def _fault(self, event: Event, what: str) -> FaultProgress:
@@ -284,14 +284,14 @@ class RunProgress:
             )  # fmt: skip
         return self.faults[name, number]
 
-    def _disk_ran_full(self, event: Event) -> None:
+    def _on_disk_ran_full(self, event: Event) -> None:
         what, reason = clean(event["what"]), clean(event["reason"])
         self.notices.append(f"problem: {what} could not be written ({reason}); waiting for room")
 
-    def _disk_has_room(self, event: Event) -> None:
+    def _on_disk_has_room(self, event: Event) -> None:
         self.notices.append(f"there is room on the disk again, after {event['seconds']:.0f} s")
 
-    def _ended(self, event: Event) -> None:
+    def _on_ended(self, event: Event) -> None:
         self._goes_on()
         self.status, self.detail = clean(event["status"]), clean(event["detail"] or "")
         self.bytes_up += event["bytes_up"]
@@ -305,25 +305,8 @@ def _targets(targets: Sequence[str]) -> str:
 
 
 _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
-    "server_started": RunProgress._server_started,
-    "enrolled": RunProgress._enrolled,
-    "attended": RunProgress._attended,
-    "left": RunProgress._left,
-    "received": RunProgress._received,
-    "waiting": RunProgress._waiting,
-    "round_committed": RunProgress._round_committed,
-    "evaluated": RunProgress._evaluated,
-    "verifying": RunProgress._verifying,
-    "verified": RunProgress._verified,
-    "died": RunProgress._died,
-    "training_failed": RunProgress._training_failed,
-    "restarted": RunProgress._restarted,
-    "fault_planned": RunProgress._fault_planned,
-    "fault_applied": RunProgress._fault_applied,
-    "fault_observed": RunProgress._fault_observed,
-    "fault_healed": RunProgress._fault_healed,
-    "fault_verified": RunProgress._fault_verified,
-    "disk_ran_full": RunProgress._disk_ran_full,
-    "disk_has_room": RunProgress._disk_has_room,
-    "ended": RunProgress._ended,
+    name.removeprefix("_on_"): method
+    for name, method in vars(RunProgress).items()
+    if name.startswith("_on_")
 }
+"""The method `_on_NAME` of every event called NAME that is handled."""

@@ -205,13 +205,13 @@ class FleetState:
         elif handler := _HANDLERS.get(name):
             handler(self, event)
 
-    def _server_started(self, event: Event) -> None:
+    def _on_server_started(self, event: Event) -> None:
         self.open = None
         self._opened = event.get("round", self._opened)
         self._early.clear()
         self._working.clear()
 
-    def _round_opened(self, event: Event) -> None:
+    def _on_round_opened(self, event: Event) -> None:
         self.scenario_s = event.get("scenario_s")
         self.open = RoundUnderWay(event["round"], event["called"], event["at"], self.scenario_s)
         self._opened = event["round"]
@@ -219,7 +219,7 @@ class FleetState:
         for each in early:
             self._handle(each)
 
-    def _answered(self, event: Event) -> None:
+    def _on_answered(self, event: Event) -> None:
         place = self.position.get(event["client"])
         if place is None:
             return
@@ -229,11 +229,11 @@ class FleetState:
             self._working.discard(place)
             self._say(place, UNCOUNTED)
 
-    def _declined(self, event: Event) -> None:
+    def _on_declined(self, event: Event) -> None:
         if self.open is not None:
             self.open.declined += sum(event["reasons"].values())
 
-    def _received(self, event: Event) -> None:
+    def _on_received(self, event: Event) -> None:
         place = self.position.get(event["client"])
         if place is not None:
             self._working.discard(place)
@@ -241,20 +241,22 @@ class FleetState:
                 self.open.states[place] = ARRIVED
                 self.open.last_arrivals[self._groups[place]] = event
 
-    def _not_counted(self, event: Event) -> None:
+    def _on_late(self, event: Event) -> None:
         place = self.position.get(event["client"])
         if place is not None:
             self._working.discard(place)
             self._say(place, UNCOUNTED)
 
+    _on_refused = _on_late
+
     def _say(self, place: int, state: str) -> None:
         if self.open is not None:
             self.open.states[place] = state
 
-    def _left(self, event: Event) -> None:
+    def _on_left(self, event: Event) -> None:
         self._working.discard(self.position.get(event["client"], -1))
 
-    def _round_committed(self, event: Event) -> None:
+    def _on_round_committed(self, event: Event) -> None:
         if self.open is not None:
             self._closed, last = self.open.states, self.open.last_arrivals
             self._arrivals[event["round"]] = {
@@ -265,15 +267,15 @@ class FleetState:
         if not self.setup.outlives_round:
             self._working.clear()
 
-    def _evaluated(self, event: Event) -> None:
+    def _on_evaluated(self, event: Event) -> None:
         self.evaluations.append(
             (event["round"], event["version"], event["loss"], event["accuracy"])
         )
 
-    def _app_measured(self, event: Event) -> None:
+    def _on_app_measured(self, event: Event) -> None:
         self.app_measured = event
 
-    def _traffic(self, event: Event) -> None:
+    def _on_traffic(self, event: Event) -> None:
         link = self.traffic.setdefault(str(event["group"]), LinkTraffic())
         if (seconds := event["seconds"]) > 0:
             link.add(event["at"], seconds, *(8 * event[name] / seconds for name in _TRANSFERRED))
@@ -281,9 +283,9 @@ class FleetState:
                 None if event[name] is None else 8 * event[name] / seconds for name in _CAPACITY
             )
 
-    def _died(self, event: Event) -> None:
+    def _on_died(self, event: Event) -> None:
         if event["process"] == "server":
-            self._server_started(event)
+            self._on_server_started(event)
 
     # --- rows of the ledger ----------------------------------------------------------------------
 
@@ -395,17 +397,8 @@ def _by_round(rows: Sequence[DeviceRow]) -> dict[int, list[DeviceRow]]:
 
 
 _HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
-    "server_started": FleetState._server_started,
-    "round_opened": FleetState._round_opened,
-    "answered": FleetState._answered,
-    "declined": FleetState._declined,
-    "received": FleetState._received,
-    "late": FleetState._not_counted,
-    "refused": FleetState._not_counted,
-    "left": FleetState._left,
-    "round_committed": FleetState._round_committed,
-    "evaluated": FleetState._evaluated,
-    "app_measured": FleetState._app_measured,
-    "traffic": FleetState._traffic,
-    "died": FleetState._died,
+    name.removeprefix("_on_"): method
+    for name, method in vars(FleetState).items()
+    if name.startswith("_on_")
 }
+"""The method `_on_NAME` of every event called NAME that is handled."""
