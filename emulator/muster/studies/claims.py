@@ -104,6 +104,11 @@ def difference(a: BySeed, b: BySeed) -> dict[int, float]:
     return {seed: a.get(seed, math.nan) - b.get(seed, math.nan) for seed in sorted({*a, *b})}
 
 
+def times(values: BySeed, factor: float) -> dict[int, float]:
+    """`factor` times the value of each seed."""
+    return {seed: factor * value for seed, value in values.items()}
+
+
 def greater(text: str, a: BySeed, b: BySeed | float = 0.0, *, by: float = 0.0) -> Claim:
     """`a` is greater than `b`, paired by seed (or than the number `b`), by more than `by`.
 

@@ -205,6 +205,21 @@ class Results(Sequence[Result]):
             raise LookupError(f"no run was planned with {labels}")
         return found
 
+    def courses(
+        self, course: "Callable[[Result], pd.Series[float]]", **labels: "Label"
+    ) -> pd.DataFrame:
+        """`course` by round, a column for each seed whose run ended by itself.
+
+        Args:
+            labels: labels, and `part`, that select at most one run per seed.
+        """
+        found = {}
+        for result in self.where(**labels):
+            if result.ended:
+                found[result.seed] = course(result)
+            result.close()
+        return pd.DataFrame(found)
+
     def close(self) -> None:
         """Release all accounts."""
         for result in self:

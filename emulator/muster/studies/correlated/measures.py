@@ -91,12 +91,8 @@ class CorrelatedMeasures:
 
     def _courses(self, results: Results, measure: str) -> pd.DataFrame:
         grid = np.arange(0, self._rounds + 1, _DRAWN_EVERY)
-        columns = {}
-        for result in results:
-            if result.ended:
-                columns[result.seed] = _held(result, measure).reindex(grid)
-            result.close()
-        return pd.DataFrame(columns, index=grid)
+        found = results.courses(lambda result: _held(result, measure).reindex(grid))
+        return found.reindex(grid)
 
     def by_digit(self, scheme: str, limit: TransferLimit | None = None) -> pd.DataFrame:
         """Final loss of each digit, a column for each seed."""

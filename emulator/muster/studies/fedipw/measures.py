@@ -147,15 +147,11 @@ class FedIpwMeasures:
 
     def courses(self) -> dict[str, pd.DataFrame]:
         """Rule to the gap by round, with a column for each seed."""
-        found = {}
-        for rule in RULES:
-            columns = {}
-            for result in self._results.where(part="A", rule=rule):
-                if result.ended:
-                    columns[result.seed] = result.course("loss") - self._target(result).least
-                result.close()
-            found[rule] = pd.DataFrame(columns)
-        return found
+
+        def gaps(result: Result) -> "pd.Series[float]":
+            return result.course("loss") - self._target(result).least
+
+        return {rule: self._results.courses(gaps, part="A", rule=rule) for rule in RULES}
 
     def table(self) -> pd.DataFrame:
         """A row for each run of parts A to D."""

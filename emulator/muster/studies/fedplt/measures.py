@@ -70,10 +70,6 @@ class FedPltMeasures:
         theirs = self._results.by_seed(bytes_up, part="psi", scaled_by=1.0)
         return {seed: ours[seed] / theirs[seed] for seed in ours}
 
-    def psi_courses(self) -> dict[str, pd.DataFrame]:
-        """The loss by round of every run of `psi`, by what is run."""
-        return self._part("psi", "loss")
-
     # --- instabilities ----------------------------------------------------------------------------
 
     def rise(self, **labels: str | float) -> BySeed:
@@ -116,7 +112,10 @@ class FedPltMeasures:
 
     def courses(self, part: str, measure: str) -> dict[str, pd.DataFrame]:
         """A measure by round of every run of a part, by what is run."""
-        return self._part(part, measure)
+        return {
+            described(labels): self._courses(measure, part=part, **labels)
+            for labels in self._labels(part)
+        }
 
     # --- limit ------------------------------------------------------------------------------------
 
@@ -167,12 +166,6 @@ class FedPltMeasures:
 
         return self._results.by_seed(final, **labels)
 
-    def _part(self, part: str, measure: str) -> dict[str, pd.DataFrame]:
-        return {
-            described(labels): self._courses(measure, part=part, **labels)
-            for labels in self._labels(part)
-        }
-
     def _labels(self, part: str) -> list[Mapping[str, str | float | bool]]:
         found: list[Mapping[str, str | float | bool]] = []
         for result in self._results.where(part=part):
@@ -181,12 +174,7 @@ class FedPltMeasures:
         return found
 
     def _courses(self, measure: str, **labels: str | float | bool) -> pd.DataFrame:
-        columns = {}
-        for result in self._results.where(**labels):
-            if result.ended:
-                columns[result.seed] = result.course(measure)
-            result.close()
-        return pd.DataFrame(columns)
+        return self._results.courses(lambda result: result.course(measure), **labels)
 
 
 def described(labels: Mapping[str, str | float | bool]) -> str:

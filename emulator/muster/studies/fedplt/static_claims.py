@@ -7,7 +7,7 @@ everywhere (assumption 6).
 
 from collections.abc import Iterator
 
-from muster.studies.claims import BySeed, Claim, at_most, greater
+from muster.studies.claims import Claim, at_most, greater, times
 from muster.studies.fedplt.fleet import ROTATING, STATIC
 from muster.studies.fedplt.static_fleet import (
     ALIKE,
@@ -76,7 +76,7 @@ def _networks(found: StaticMeasures) -> Iterator[Claim]:
         yield greater(
             f"network, {data} data: with quarter blocks, static masks and ψ, the loss ends above "
             f"that of the untrained model, by more than",
-            _negated(found.fall(part="network", data=data, masks=STATIC, server=UNDAMPED)),
+            times(found.fall(part="network", data=data, masks=STATIC, server=UNDAMPED), -1),
             by=1.0,
         ).because("Blocks move at the same time against the same error.")
         for schedule in SCHEDULES:
@@ -122,7 +122,3 @@ def static_checks(found: StaticMeasures) -> Iterator[Claim]:
         found.path_error(),
         1e-4,
     )
-
-
-def _negated(values: BySeed) -> dict[int, float]:
-    return {seed: -value for seed, value in values.items()}

@@ -52,7 +52,10 @@ class StaticMeasures:
             f"η = {r:g}": {"part": "static", "data": data, "rate": r} for r in RATES
         }
         named["decaying η"] = {"part": "static decay", "data": data}
-        return {name: self._courses("distance", **labels) for name, labels in named.items()}
+        return {
+            name: self._results.courses(lambda result: result.course("distance"), **labels)
+            for name, labels in named.items()
+        }
 
     def limit_distance(self, data: str) -> float:
         """The distance of the limit of static masks to the minimiser, a mean over the seeds."""
@@ -161,7 +164,3 @@ class StaticMeasures:
 
     def _of(self, part: str, data: str) -> Results:
         return self._results.where(part=part, data=data)
-
-    def _courses(self, measure: str, **labels: str | float) -> pd.DataFrame:
-        ended = [result for result in self._results.where(**labels) if result.ended]
-        return pd.DataFrame({result.seed: result.course(measure) for result in ended})

@@ -150,7 +150,7 @@ def _figures(found: FedPltMeasures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "psi",
         "With and without ψ",
-        lambda: draw_psi(found.psi_courses(), found.table()),
+        lambda: draw_psi(found.courses("psi", "loss"), found.table()),
         "Left: the loss over the rounds, means over the seeds. Right: the final loss against the "
         "bytes that devices sent.",
     )

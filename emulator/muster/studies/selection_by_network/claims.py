@@ -6,7 +6,16 @@ much of it gaps differ. They are no ratios of gaps, because without a deadline a
 
 from collections.abc import Iterator
 
-from muster.studies.claims import BySeed, Claim, difference, exact, greater, grows, negligible
+from muster.studies.claims import (
+    BySeed,
+    Claim,
+    difference,
+    exact,
+    greater,
+    grows,
+    negligible,
+    times,
+)
 from muster.studies.selection_by_network.fleet import (
     DEADLINE_S,
     DEADLINES_S,
@@ -43,7 +52,7 @@ def _gaps(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
     free, deadline = found.by_rule("gap", FREE), found.by_rule("gap", DEADLINE)
     yield greater(
         "Without the deadline FedIPW has less than half the gap of FedAvg",
-        _times(free["fedavg"], 0.5),
+        times(free["fedavg"], 0.5),
         free[FEDIPW],
     ).because(
         "Without the deadline every update counts, and the covariates explain who takes part."
@@ -185,8 +194,4 @@ def _added(found: SelectionByNetworkMeasures, rule: str) -> dict[int, float]:
 def _removes(text: str, found: SelectionByNetworkMeasures, gap: BySeed, share: float) -> Claim:
     """`gap` is below that of FedIPW with the deadline by more than a share of what it adds."""
     removed = difference(found.of("gap", DEADLINE), gap)
-    return greater(text, removed, _times(_added(found, FEDIPW), share))
-
-
-def _times(values: BySeed, factor: float) -> dict[int, float]:
-    return {seed: factor * value for seed, value in values.items()}
+    return greater(text, removed, times(_added(found, FEDIPW), share))

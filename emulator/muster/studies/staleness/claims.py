@@ -4,7 +4,7 @@ The pull of the slow devices is `SHARE` at the optimum of all devices. The bias 
 is missing of it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from muster.studies.claims import (
     BySeed,
@@ -15,6 +15,7 @@ from muster.studies.claims import (
     greater,
     grows,
     negligible,
+    times,
 )
 from muster.studies.staleness.fleet import (
     APART,
@@ -67,7 +68,7 @@ def _savings(found: StalenessMeasures) -> Iterator[Claim]:
     yield greater(
         "With data alike, synchronous training needs more than twice the time of over-selection",
         seconds[SYNCHRONOUS],
-        _times(seconds[OVER_SELECTED], 2),
+        times(seconds[OVER_SELECTED], 2),
     ).because("Its rounds wait for slow devices, and those of over-selection hardly do.")
     yield greater(
         "With data alike, over-selection needs more time than opportunistic rounds",
@@ -77,13 +78,13 @@ def _savings(found: StalenessMeasures) -> Iterator[Claim]:
     yield greater(
         "With data alike, over-selection needs over 1.5 times the time of the buffered mode",
         seconds[OVER_SELECTED],
-        _times(seconds[BUFFERED], 1.5),
+        times(seconds[BUFFERED], 1.5),
     ).because("A version of the buffered mode needs fewer updates, and no device waits for others.")
     yield greater(
         "With data alike, over-selection sends over 1.15 times the bytes of synchronous training "
         "until the target",
         sent[OVER_SELECTED],
-        _times(sent[SYNCHRONOUS], 1.15),
+        times(sent[SYNCHRONOUS], 1.15),
     ).because(f"{EXTRA} of {AT_ONCE + EXTRA} updates of a round do not count.")
     yield greater(
         "With data alike, synchronous training sends more bytes until the target than the buffered "
@@ -141,7 +142,7 @@ def _biases(found: StalenessMeasures) -> Iterator[Claim]:
     gaps = found.by_method("gap", APART_PART)
     yield greater(
         "With data apart, fedvarp ends with less than half of the gap of synchronous training",
-        _times(gaps[SYNCHRONOUS], 0.5),
+        times(gaps[SYNCHRONOUS], 0.5),
         gaps[FEDVARP],
     ).because("The remembered updates also take away the noise of who is selected.")
     for method, name in ((BUFFERED, "buffered mode"), (OPPORTUNISTIC, "opportunistic rounds")):
@@ -173,7 +174,7 @@ def _levels(found: StalenessMeasures) -> Iterator[Claim]:
     yield greater(
         f"With {AT_ONCES[0]} devices at a time the buffered mode has less than four fifths of the "
         f"bias that it has with {AT_ONCE}",
-        _times(usual, 0.8),
+        times(usual, 0.8),
         few,
     ).because("Then it is nearly chance alone that decides which device works.")
     weighed = _bias(found, CHANGED, BUFFERED, change_of("exponent", EXPONENTS[0]))
@@ -201,13 +202,13 @@ def _crossing(found: StalenessMeasures) -> Iterator[Claim]:
     yield greater(
         f"With data apart, the buffered mode is ahead after {EARLY_S:g} s, with less than half of "
         f"the gap of synchronous training",
-        _times(early[SYNCHRONOUS], 0.5),
+        times(early[SYNCHRONOUS], 0.5),
         early[BUFFERED],
     ).because("By then it has made many versions, and synchronous training a few.")
     yield greater(
         "With data apart, synchronous training is ahead at the end, with less than a fifth of the "
         "gap of the buffered mode",
-        _times(late[BUFFERED], 0.2),
+        times(late[BUFFERED], 0.2),
         late[SYNCHRONOUS],
     ).because("The bias does not become smaller with time.")
     levels: dict[float, BySeed] = {
@@ -218,10 +219,10 @@ def _crossing(found: StalenessMeasures) -> Iterator[Claim]:
         "of their optimum",
         {**levels, APART: _excess(found, APART_PART, "")},
     ).because("The limit stays at the same place between the optima, which are further apart.")
-    sooner = {apart: _times(found.crossings(change_of("apart", apart)), -1) for apart in APARTS}
+    sooner = {apart: times(found.crossings(change_of("apart", apart)), -1) for apart in APARTS}
     yield grows(
         "The further apart the data, the sooner synchronous training overtakes the buffered mode",
-        {**sooner, APART: _times(found.crossings(""), -1)},
+        {**sooner, APART: times(found.crossings(""), -1)},
     ).because("The buffered mode stays at a gap that grows with the distance; the other one falls.")
 
 
@@ -247,7 +248,7 @@ def _pictures(found: StalenessMeasures) -> Iterator[Claim]:
             f"On pictures, synchronous training needs more than twice the time of the buffered "
             f"mode for an accuracy of {ACCURACY:.0%}",
             seconds[SYNCHRONOUS],
-            _times(seconds[BUFFERED], 2),
+            times(seconds[BUFFERED], 2),
         ).because("Its rounds wait for slow devices.")
 
 
@@ -280,7 +281,3 @@ def _bias(found: StalenessMeasures, part: str, method: str, change: str = "") ->
 def _excess(found: StalenessMeasures, part: str, change: str) -> dict[int, float]:
     """The loss on the slow devices' data in the buffered mode, minus that at the optimum of all."""
     return dict(found.of("slow excess", part, BUFFERED, change))
-
-
-def _times(values: Mapping[int, float], factor: float) -> dict[int, float]:
-    return {seed: factor * value for seed, value in values.items()}

@@ -22,8 +22,6 @@ AT_ONCE = 20
 """Devices that work at a time, in every method."""
 EXTRA = 6
 """Devices that an over-selected round calls beyond its goal, which is `AT_ONCE`."""
-BUFFER = 10
-"""Updates that make a version of the buffered mode."""
 
 SYNCHRONOUS, OVER_SELECTED, OPPORTUNISTIC, BUFFERED, FEDASYNC, FEDVARP, MIFA = (
     "synchronous", "over-selected", "opportunistic", "buffered", "fedasync", "fedvarp", "mifa",
@@ -38,9 +36,6 @@ _SCATTER = 0.3
 _STEPS, _RATE, _WORK_SIGMA = 5, 0.04, 0.3
 WINDOW_S = 1.5
 """Scenario seconds of a round in the opportunistic mode. Most fast devices finish within it."""
-
-MOVED = 1 - (1 - _RATE) ** _STEPS
-"""The part of the way to its own optimum that a device goes in a round."""
 
 
 PROCESSORS, LINKS, LIVES = "processors", "links", "lives"

@@ -3,7 +3,7 @@ and pictures whose slow devices hold other digits."""
 
 from collections.abc import Iterator
 
-from muster.studies.claims import BySeed, Claim, greater, higher, negligible
+from muster.studies.claims import Claim, greater, higher, negligible, times
 from muster.studies.staleness.fleet import (
     BUFFERED,
     SHARE,
@@ -80,7 +80,7 @@ def _at_finish(found: StalenessMeasures) -> Iterator[Claim]:
         "With data alike, calls at a version need more than 1.1 times the time of calls at every "
         "finish",
         seconds[""],
-        _times(seconds[AT_FINISH], 1.1),
+        times(seconds[AT_FINISH], 1.1),
     ).because("As many devices as allowed work at every time.")
 
 
@@ -95,7 +95,7 @@ def _stale(found: StalenessMeasures) -> Iterator[Claim]:
     yield greater(
         "With long local training, synchronous training ends with less than a thousandth of the "
         "gap of the buffered mode with the staleness weight of FedBuff",
-        _times(found.of("gap", STALE, BUFFERED, WEIGHED), _FREE),
+        times(found.of("gap", STALE, BUFFERED, WEIGHED), _FREE),
         found.of("gap", STALE, SYNCHRONOUS),
     ).because("Nothing is stale, and all devices count in every round.")
     yield negligible(
@@ -115,7 +115,3 @@ def _linked(found: StalenessMeasures) -> Iterator[Claim]:
         losses[BUFFERED],
         losses[SYNCHRONOUS],
     ).because("Updates about these digits count less often.")
-
-
-def _times(values: BySeed, factor: float) -> dict[int, float]:
-    return {seed: factor * value for seed, value in values.items()}
