@@ -123,9 +123,13 @@ class Known:
         self._absolute = getattr(task, "loss", "") == "absolute"
         designs = [opened.design(index) for index in range(scenario.devices)]
         self._x, self._y = (np.array(parts) for parts in zip(*designs, strict=True))
+        self._minimisers: dict[bytes, FloatArray] = {}  # many gaps have the same one
 
     def minimiser(self, weights: FloatArray) -> FloatArray:
-        return self._opened.optimum(weights)
+        key = np.asarray(weights).tobytes()
+        if key not in self._minimisers:
+            self._minimisers[key] = self._opened.optimum(weights)
+        return self._minimisers[key]
 
     def gap(self, theta: FloatArray, weights: FloatArray) -> float:
         """Σ w_i f_i at `theta` minus its minimum."""
