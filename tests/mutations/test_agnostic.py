@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.mutations.conftest import Judge
 
+from muster.client.availability.k_of_n import effective_weights
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.closed_forms import effective_weights
 from muster.emulator.planning import oracle
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.facts import Contribution

@@ -10,7 +10,6 @@ import pytest
 from tests.studies.made import MadeResult, statements
 
 from muster.client.availability.k_of_n import KOfN
-from muster.emulator.fleet.closed_forms import skew
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.planning.oracle import shares_of
 from muster.emulator.scenario.population import population
@@ -43,6 +42,7 @@ from muster.studies.agnostic.known import (
     shares,
     shares_by_subsets,
     shares_of_random_size,
+    skew,
     twice_counted,
 )
 from muster.studies.agnostic.measures import objective

@@ -5,16 +5,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from muster.client.availability.k_of_n import effective_weights
 from muster.common.seeds import stream
-from muster.emulator.fleet.closed_forms import (
-    EventGroup,
-    effective_weights,
-    fixed_point,
-    prop_e1,
-    shares_by_enumeration,
-    shares_of_groups,
-    skew,
-)
+from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
+from muster.studies.agnostic.known import shares_by_enumeration, skew
+from muster.studies.fedipw.two_groups import fixed_point, prop_e1
 
 # Bias Mitigation for Federated Learning with Spatially Correlated Participation, figure 1.
 PAPER = [EventGroup(3, 0.3, 0.95), EventGroup(4, 0.6, 0.95), EventGroup(3, 0.3, 0.95)]
@@ -126,7 +121,7 @@ def test_the_gap_of_proposition_e1(epsilon: float, heterogeneity: float, curvatu
     # With the right weights there is none, and enrollment alone makes the wrong ones.
     assert fixed_point([1, 1], found.minimisers) == 0
     np.testing.assert_allclose(
-        found.enrollment / found.enrollment.mean(), found.relative_weights, atol=1e-15
+        found.enrollment / found.enrollment.mean(), [1 + epsilon, 1 - epsilon], atol=1e-15
     )
     assert found.enrollment.max() == 1
 

@@ -12,12 +12,13 @@ from muster.common.distributions import UniformDistribution
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.closed_forms import EventGroup, shares_by_enumeration, shares_of_groups
+from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
 from muster.emulator.fleet.lives import life_of, members_of
 from muster.emulator.planning.oracle import oracle_of, shares_of
 from muster.emulator.planning.server_view import moments_of, population_of, require
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
+from muster.studies.agnostic.known import shares_by_enumeration
 
 LOGISTIC = {"kind": "logistic", "intercept": 0.0, "z": {"age": 1.0}}
 Z_AND_X = {"z": {"age": {"kind": "normal"}}, "x": {"load": {"kind": "uniform"}}}

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from muster.emulator.fleet.closed_forms import effective_weights, shares_by_enumeration, skew
+from muster.client.availability.k_of_n import effective_weights
 from muster.studies.agnostic.fleet import DECAY, DEVICES, NORMALISED, WEIGHTED
 from muster.studies.agnostic.known import (
     inclusion_of_random_size,
     limits,
     raw,
     shares,
+    shares_by_enumeration,
     shares_by_subsets,
     shares_of_random_size,
+    skew,
 )
 from muster.studies.agnostic.measures import PARTS, Measures
 from muster.studies.claims import BySeed, Claim, at_most, close, exact, greater, grows, higher

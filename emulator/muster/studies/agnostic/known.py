@@ -1,14 +1,15 @@
 """What is known exactly: the weights of the devices in a mean, and the minimisers under weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import product
+from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
 
+from muster.client.availability.k_of_n import effective_weights
 from muster.common.seeds import FloatArray, stream
-from muster.emulator.fleet.closed_forms import effective_weights, shares_of_groups
+from muster.emulator.fleet.closed_forms import shares_of_groups
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
@@ -144,3 +145,32 @@ class Known:
 def _sums_to_one(weights: FloatArray) -> FloatArray:
     found: FloatArray = weights / weights.sum()
     return found
+
+
+def shares_by_enumeration(weights: Sequence[float] | FloatArray, k: int) -> FloatArray:
+    """The shares p_i = Σ q(A) 1{i in A} / |A| over the draws A of k devices without replacement,
+    computed by enumeration of every order in which k devices can be drawn.
+
+    `effective_weights` computes the same; this function is for a few devices. The draw is that of
+    Agnostic FedAvg: each step draws one of the remaining devices in proportion to its weight.
+
+    Args:
+        weights: > 0, shape (n,).
+        k: number of devices to draw, at least 1; there are n! / (n − k)! orders.
+
+    Returns:
+        Shape (n,), with the sum 1.
+    """
+    w = np.asarray(weights, dtype=np.float64)
+    shares = np.zeros(len(w))
+    for order in permutations(range(len(w)), min(k, len(w))):
+        drawn = w[list(order)]
+        left = w.sum() - np.concatenate([[0.0], np.cumsum(drawn)[:-1]])
+        shares[list(order)] += np.prod(drawn / left) / len(order)
+    return shares
+
+
+def skew(shares: Sequence[float] | FloatArray) -> float:
+    """The distance ‖p − 1/N‖₁ of shares p from equal shares, from 0 to 2 − 2/N."""
+    p = np.asarray(shares, dtype=np.float64)
+    return float(np.abs(p - 1 / len(p)).sum())

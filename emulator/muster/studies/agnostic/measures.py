@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.closed_forms import skew
 from muster.studies.agnostic.fleet import (
     AGNOSTIC,
     DECAY,
@@ -18,7 +17,7 @@ from muster.studies.agnostic.fleet import (
     RULES,
     WEIGHTED,
 )
-from muster.studies.agnostic.known import EQUAL, Known, limits, shares, twice_counted
+from muster.studies.agnostic.known import EQUAL, Known, limits, shares, skew, twice_counted
 from muster.studies.claims import BySeed, difference
 from muster.studies.results import Result, Results
 
@@ -98,16 +97,13 @@ class Measures:
     def courses(self, part: str) -> dict[str, pd.DataFrame]:
         """Rule to Σ p_i f_i by round, with a column for each seed."""
         if part not in self._courses:
-            self._courses[part] = {rule: self._course(part, rule) for rule in RULES}
+            self._courses[part] = {
+                rule: self._results.courses(
+                    lambda result: objective(result, shares()), part=part, rule=rule, decay=DECAY
+                )
+                for rule in RULES
+            }
         return self._courses[part]
-
-    def _course(self, part: str, rule: str) -> pd.DataFrame:
-        columns = {}
-        for result in self._results.where(part=part, rule=rule, decay=DECAY):
-            if result.ended:
-                columns[result.seed] = objective(result, shares())
-            result.close()
-        return pd.DataFrame(columns)
 
     def factors(self) -> BySeed:
         """The mean factor by which a round of equation 10 multiplied the parameters, by seed."""

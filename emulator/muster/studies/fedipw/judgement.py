@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from muster.emulator.fleet.closed_forms import prop_e1
 from muster.studies.claims import (
     Claim,
     at_most,
@@ -16,7 +15,7 @@ from muster.studies.claims import (
 )
 from muster.studies.fedipw.fleet import LARGE, SMALL, STRENGTH
 from muster.studies.fedipw.measures import FedIpwMeasures
-from muster.studies.fedipw.two_groups import WRONG
+from muster.studies.fedipw.two_groups import WRONG, prop_e1
 
 TRACKS = 1 / 3
 """The most by which the gap of FedIPW may differ from that of the oracle, as a share of the gap

@@ -6,11 +6,12 @@ optimum the gradients of the groups are ±γ, of length G. Weights that are wron
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from muster.common.config import validate
+from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
@@ -107,3 +108,54 @@ def _least_loss(read: Scenario) -> float:
     designs = [opened.design(index) for index in range(read.devices)]
     losses = [np.mean((x @ theta - y) ** 2) / 2 for x, y in designs]
     return float(np.mean(losses) + opened.ridge / 2 * theta @ theta)
+
+
+def fixed_point(weights: Sequence[float] | FloatArray, minimisers: FloatArray) -> FloatArray:
+    """The minimiser of Σ w_i·f_i for f_i = ½ μ ‖θ − b_i‖² with the same curvature μ. It is the
+    weighted mean of the b_i.
+
+    Args:
+        weights: w, >= 0, shape (n,); their scale does not matter.
+        minimisers: b, shape (n,) or (n, parameters).
+    """
+    w = np.asarray(weights, dtype=np.float64)
+    return np.asarray(w @ minimisers / w.sum())
+
+
+class TwoClients(NamedTuple):
+    """The instance of Proposition E.1 of FedIPW: f = ½ μ (θ ∓ a)², a = G/μ.
+
+    Attributes:
+        minimisers: a and −a.
+        enrollment: enrollment propensities with which a rule that corrects only for participation
+            ends up with these weights; the larger is 1.
+        limit: the point to which such a rule converges; the optimum is 0.
+        gap: F(limit) − F(0), from the definition of F.
+        promised: ½ ε²G²/μ.
+    """
+
+    minimisers: FloatArray
+    enrollment: FloatArray
+    limit: float
+    gap: float
+    promised: float
+
+
+def prop_e1(epsilon: float, heterogeneity: float = 1.0, curvature: float = 1.0) -> TwoClients:
+    """The two clients of Proposition E.1: weights that are wrong by ε cause a gap of order ε²G²/μ.
+
+    Args:
+        epsilon: ε in (0, 1).
+        heterogeneity: G > 0, the root mean square of the clients' gradients at the optimum.
+        curvature: μ > 0.
+    """
+    a = heterogeneity / curvature
+    minimisers, rho = np.array([a, -a]), np.array([1 + epsilon, 1 - epsilon])
+    limit = float(fixed_point(rho, minimisers))
+
+    def target(theta: float) -> float:
+        return float(np.mean(curvature / 2 * (theta - minimisers) ** 2))
+
+    promised = epsilon**2 * heterogeneity**2 / (2 * curvature)
+    gap = target(limit) - target(0.0)
+    return TwoClients(minimisers, rho / rho.max(), limit, gap, promised)
