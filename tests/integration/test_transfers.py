@@ -21,7 +21,7 @@ from muster.common.lines import LinkModel
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
-from muster.emulator.gateway.link_model import model_of
+from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.shape import Shape
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum

@@ -19,8 +19,7 @@ from muster.cli.commands import main
 from muster.common.installation import install_command
 from muster.emulator import verification
 from muster.emulator.faults.catalogue import INJECTED
-from muster.emulator.run_folder.compose_file import COMPOSE
-from muster.emulator.run_folder.folder import own
+from muster.emulator.run_folder.folder import COMPOSE, own
 from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.emulator.verification.result import Tolerances, Verification, compared
 

@@ -26,7 +26,7 @@ from muster.emulator.launch.docker.services import (
 )
 from muster.emulator.launch.docker.stack import Swarm, empty_mounts, make_empty
 from muster.emulator.launch.process_configs import ProcessConfigs
-from muster.emulator.run_folder.compose_file import SWARM
+from muster.emulator.run_folder.folder import SWARM
 from muster.emulator.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]

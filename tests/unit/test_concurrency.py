@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from muster.common.concurrency import run_beside
+from muster.common.concurrency import run_beside, run_to_end
 
 
 async def forever() -> None:
@@ -68,3 +68,15 @@ async def test_a_cancelled_owner_leaves_nothing_running() -> None:
     with pytest.raises(asyncio.CancelledError):
         await owner
     assert ended == ["watcher"]
+
+
+def test_a_coroutine_runs_to_its_end_without_a_loop() -> None:
+    assert run_to_end(result()) == "done"
+    with pytest.raises(ValueError, match="why"):
+        run_to_end(raising(ValueError("why")))
+
+
+async def test_a_coroutine_runs_to_its_end_where_a_loop_is_running_as_in_a_notebook() -> None:
+    assert run_to_end(result()) == "done"
+    with pytest.raises(ValueError, match="why"):
+        run_to_end(raising(ValueError("why")))

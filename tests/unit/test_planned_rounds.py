@@ -9,8 +9,7 @@ from matplotlib.patches import StepPatch
 
 from muster.common.config import validate
 from muster.emulator.planning import plan
-from muster.emulator.planning.plan_files import write_plan
-from muster.emulator.planning.result import Learning, Plan
+from muster.emulator.planning.result import Learning, Plan, write_plan
 from muster.emulator.report.plan_figure import draw
 from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario

@@ -1,7 +1,9 @@
 """Running tasks with an owner, so that an error of any task is raised in the code that waits."""
 
 import asyncio
+import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -26,3 +28,21 @@ async def run_beside(main: Coroutine[Any, Any, T], *watchers: Coroutine[Any, Any
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also if an event loop is already running (in a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    ended: Future[T] = Future()
+
+    def other_thread() -> None:
+        try:
+            ended.set_result(asyncio.run(work))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=other_thread, name="muster").start()
+    return ended.result()

@@ -10,9 +10,8 @@ import click
 from muster.cli.certificates import certs
 from muster.cli.experiments import compare, plan, study
 from muster.cli.faults import export_faults, heal, inject, pause, unpause
-from muster.cli.following import audit, export, report, revoke, status, stop, watch
+from muster.cli.following import audit, export, live, report, revoke, status, stop, watch
 from muster.cli.listing import list_names
-from muster.cli.live import live
 from muster.cli.machine import doctor, verify
 from muster.cli.options import Commands
 from muster.cli.projects import flower, init

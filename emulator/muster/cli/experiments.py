@@ -44,7 +44,7 @@ def plan(
     """Compute the life of SCENARIO's fleet without running it: which devices take part when, and
     which never can."""
     from muster.emulator.planning import plan
-    from muster.emulator.planning.plan_files import write_plan
+    from muster.emulator.planning.result import write_plan
     from muster.emulator.report.plan_figure import write_figure
     from muster.emulator.report.plan_tables import describe, totals_of
     from muster.emulator.scenario.reading import read_scenario

@@ -1,5 +1,5 @@
-"""`muster status`, `watch`, `stop`, `revoke`, `report`, `audit` and `export`: look at a run, end
-it, revoke the credentials of a device, or write what the run has left."""
+"""`muster status`, `watch`, `live`, `stop`, `revoke`, `report`, `audit` and `export`: look at a
+run, end it, revoke the credentials of a device, or write what the run has left."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from muster.cli.options import FIGURES, JSON, RUN, failures_as_status, print_result
+from muster.cli.options import FIGURES, JSON, PORT, RUN, failures_as_status, print_result
 from muster.common.clock import WallClock
 from muster.common.files import refusal_of
 from muster.emulator.run_folder.folder import shown
@@ -138,3 +138,26 @@ def export(folder: Path, to: str, out: Path | None) -> None:
     from muster.emulator.export import export
 
     click.echo(shown(export(folder, to, out)))
+
+
+@click.command()
+@RUN
+@PORT
+@failures_as_status
+def live(folder: Path, port: int) -> None:
+    """Show the run in FOLDER (default runs/latest) as a page, until Ctrl-C.
+
+    The run may go on, have ended or have been killed. The page is for browsers of this machine.
+    """
+    from muster.emulator.live.beside import described, require_extra
+    from muster.emulator.live.page_address import open_port
+    from muster.emulator.run_folder.folder import run_folder
+
+    require_extra()
+    from muster.emulator.live.serving import serve
+
+    found = run_folder(folder)
+    listening, address = open_port(port)
+    with listening:
+        click.echo("\n".join(described(address)))
+        serve(found, listening, address, WallClock())

@@ -9,7 +9,7 @@ import pytest
 
 from muster.emulator.launch.docker.services import NAME_LABEL
 from muster.emulator.launch.docker.stack import TaskDeaths, problems
-from muster.emulator.run_folder.compose_file import is_stack
+from muster.emulator.run_folder.folder import is_stack
 
 FOLDER = Path("/runs/first")
 

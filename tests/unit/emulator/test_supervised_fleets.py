@@ -14,8 +14,8 @@ from muster.emulator.detached.up import RESTARTS, left_running
 from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.launch.docker.compose_containers import published_port
 from muster.emulator.run_folder import supervisor_socket
-from muster.emulator.run_folder.compose_file import COMPOSE
 from muster.emulator.run_folder.folder import (
+    COMPOSE,
     DETACHED_LOG,
     LEDGER,
     SCENARIO,

@@ -10,8 +10,7 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.testing import ManualClock
 from muster.emulator.live.follower import Follower
-from muster.emulator.run_folder.compose_file import COMPOSE
-from muster.emulator.run_folder.folder import ADDRESS, JOURNAL, SCENARIO
+from muster.emulator.run_folder.folder import ADDRESS, COMPOSE, JOURNAL, SCENARIO
 
 TOML = """
 name = "made-up"

@@ -33,8 +33,15 @@ from muster.emulator.launch.docker.daemon import connected, containers_of, hand_
 from muster.emulator.launch.docker.services import Site, project_of
 from muster.emulator.launch.docker.stack import deploy_command, require_swarm
 from muster.emulator.launch.process_configs import ProcessConfigs
-from muster.emulator.run_folder.compose_file import COMPOSE, is_stack
-from muster.emulator.run_folder.folder import ADDRESS, new_run_folder, own, run_folder, shown
+from muster.emulator.run_folder.folder import (
+    ADDRESS,
+    COMPOSE,
+    is_stack,
+    new_run_folder,
+    own,
+    run_folder,
+    shown,
+)
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.scenario.population import names_of

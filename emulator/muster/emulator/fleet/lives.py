@@ -15,7 +15,7 @@ from muster.client.life.settings import Life, PackMember
 from muster.common.distributions import draw
 from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, Numbers
-from muster.emulator.gateway.link_model import model_of
+from muster.emulator.gateway.rates import model_of
 from muster.emulator.scenario.population import Resident, names_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group

@@ -20,8 +20,7 @@ from muster.emulator.following.progress import ending_of, facts_of, time_left
 from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.records.summary import describe, read_summary
 from muster.emulator.run_folder import control
-from muster.emulator.run_folder.compose_file import COMPOSE
-from muster.emulator.run_folder.folder import is_free, resume_command, run_folder, shown
+from muster.emulator.run_folder.folder import COMPOSE, is_free, resume_command, run_folder, shown
 from muster.emulator.run_folder.journal_tail import Tail
 
 _OVERLAP = 10_000

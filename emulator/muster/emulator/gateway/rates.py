@@ -16,6 +16,7 @@ from statistics import NormalDist
 from typing import Literal, Protocol
 
 from muster.common import seeds
+from muster.common.lines import LinkModel
 from muster.emulator.gateway.loss import loss_of
 from muster.emulator.links.mahimahi import Trace, read_mahimahi
 from muster.emulator.links.shape import Shape
@@ -257,3 +258,10 @@ def _mean_below(bound: float, mean: float, sigma: float) -> float:
     away = math.log(bound / mean) / sigma
     below, above = NormalDist().cdf(away - sigma / 2), NormalDist().cdf(-away - sigma / 2)
     return mean * below + bound * above
+
+
+def model_of(shape: Shape) -> LinkModel:
+    """The model of a device's link: mean rates, reduced by loss."""
+    return LinkModel(
+        down_bps=mean_bps(shape, "down"), up_bps=mean_bps(shape, "up"), rtt_s=shape.rtt_s
+    )

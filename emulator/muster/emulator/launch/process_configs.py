@@ -45,8 +45,7 @@ from muster.emulator.monitoring import prometheus
 from muster.emulator.planning import plan
 from muster.emulator.planning.oracle import oracle_of
 from muster.emulator.planning.plan import Progress, can_plan, instants, must_play
-from muster.emulator.planning.plan_files import write_plan
-from muster.emulator.planning.result import Learning
+from muster.emulator.planning.result import Learning, write_plan
 from muster.emulator.planning.server_view import moments_of
 from muster.emulator.records.inputs import inputs_of
 from muster.emulator.scenario.local_work import announced_training, most_steps, training_time

@@ -10,8 +10,7 @@ from pathlib import Path
 from muster.common.clock import Clock
 from muster.emulator.live.frames import Publication, publication
 from muster.emulator.live.run_reader import RunReader
-from muster.emulator.run_folder.compose_file import COMPOSE
-from muster.emulator.run_folder.folder import is_free, server_listens
+from muster.emulator.run_folder.folder import COMPOSE, is_free, server_listens
 
 LOOK_S = 0.25
 """Least seconds between two looks."""

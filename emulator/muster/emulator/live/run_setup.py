@@ -9,8 +9,7 @@ from muster.common.errors import ConfigError
 from muster.common.files import os_reason
 from muster.common.toml import parse_toml
 from muster.emulator.records.scenario_time import outlives_round
-from muster.emulator.run_folder.compose_file import is_stack
-from muster.emulator.run_folder.folder import SCENARIO
+from muster.emulator.run_folder.folder import SCENARIO, is_stack
 from muster.emulator.scenario.population import names_of
 
 

@@ -1,7 +1,10 @@
 """A plan: what it says of a scenario, its groups and their devices."""
 
+import csv
+import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -12,12 +15,13 @@ from muster.client.life.states import VERDICTS
 from muster.client.training.settings import Training
 from muster.common.body_sizes import body_sizes
 from muster.common.exchange import Reason
+from muster.common.files import write_atomic
 from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Layout
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.fleet.fault_timeline import FaultTimeline
 from muster.emulator.fleet.masks import masks_of
-from muster.emulator.scenario.population import Resident
+from muster.emulator.scenario.population import Resident, write_population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.rounds.selection import WeightedSelection
@@ -205,3 +209,36 @@ def _train_s(training: Training, member: PackMember, held: int) -> float:
     if member.examples_per_s is None:
         return 0.0
     return training.examples_seen(held) / member.examples_per_s
+
+
+_COLUMNS = ("round", "scenario_s", "group", "enrolled", "called", "available", "accepted",
+            "delivered", "late", "battery")  # fmt: skip
+_COUNTING = "version", "counted", "stale", "staleness", "largest_staleness", "too_stale"
+"""Columns of plan.csv in the modes in which updates may outlive their round."""
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write `plan.csv` and `population.csv`."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([*_COLUMNS, *(_COUNTING if plan.versions is not None else ())])
+    for place, time_s in enumerate(plan.times_s):
+        for group in plan.groups:
+            counts = (group.called, group.available, group.accepted, group.delivered, group.late)
+            rows.writerow(
+                [place + 1, f"{time_s:.12g}", group.name, group.enrolled]
+                + [f"{values[place]:g}" for values in counts]
+                + [f"{group.charge[place]:.6g}"]
+                + _counted(plan, group, place)
+            )
+    write_atomic(folder / "plan.csv", text.getvalue().encode())
+    write_population(folder / "population.csv", plan.residents, plan.participation())
+
+
+def _counted(plan: Plan, group: GroupPlan, place: int) -> list[str]:
+    """The cells of _COUNTING in a round."""
+    counting = group.counting
+    if counting is None or plan.versions is None:
+        return []
+    counts = plan.versions, counting.folded, counting.stale, counting.staleness, counting.largest
+    return [str(int(values[place])) for values in (*counts, counting.too_stale)]

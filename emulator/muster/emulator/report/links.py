@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from muster.common.lines import LinkModel, SharedLine
-from muster.emulator.gateway.link_model import model_of
+from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.records.account import Account
 from muster.emulator.report.intervals import Bend, Floats, Overlaps

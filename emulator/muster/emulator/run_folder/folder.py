@@ -1,4 +1,4 @@
-"""The run folder: functions to make, find and lock it."""
+"""The run folder: functions to make, find and lock it, and the compose file in it."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import orjson
 
@@ -17,7 +17,6 @@ from muster.common.causes import OWN_CODE_FAILED
 from muster.common.errors import ConfigError
 from muster.common.files import os_reason, refusal_of, write_atomic
 from muster.common.toml import parse_toml
-from muster.emulator.run_folder.compose_file import COMPOSE, is_stack
 
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
@@ -281,3 +280,19 @@ def server_listens(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+COMPOSE: Final = "docker-compose.yml"
+"""The compose file in the run folder of a fleet that `muster up` started."""
+
+SWARM: Final = "x-swarm"
+"""The section that marks the compose file of a swarm."""
+
+
+def is_stack(folder: Path) -> bool:
+    """Whether the fleet of a run folder runs in a swarm, beside which no supervisor stays."""
+    file = folder / COMPOSE
+    if not file.is_file():
+        return False
+    with file.open() as lines:
+        return any(line.startswith(SWARM) for line in lines)

@@ -19,8 +19,7 @@ import orjson
 from muster.common.clock import Clock
 from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, MusterError, RunFailed, Unreachable
-from muster.emulator.run_folder.compose_file import is_stack
-from muster.emulator.run_folder.folder import is_free, resume_command, run_folder, shown
+from muster.emulator.run_folder.folder import is_free, is_stack, resume_command, run_folder, shown
 from muster.wire.connections.ports import LinePort, Talk, read_line
 
 _NAME = "supervisor.sock"

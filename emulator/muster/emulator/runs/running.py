@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.causes import OWN_CODE_FAILED, outer_cause
 from muster.common.clock import Clock, WallClock
+from muster.common.concurrency import run_to_end
 from muster.common.errors import ConfigError, RunFailed, reason_of
 from muster.common.events import Ended
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
@@ -168,7 +169,7 @@ def _run_in(
             show(event)
 
         try:
-            _drive(_supervise(scenario, folder, backend, clock, seen, show_every_s))
+            run_to_end(_supervise(scenario, folder, backend, clock, seen, show_every_s))
         except RunFailed as error:
             failure = error
         except Exception as error:
@@ -253,34 +254,6 @@ async def _supervise(
             await asyncio.gather(renewing, return_exceptions=True)
     finally:
         remove_credentials(folder)
-
-
-def _loop_is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _drive(work: Coroutine[Any, Any, None]) -> None:
-    """Run the coroutine to its end, also if an event loop is already running (in a notebook)."""
-    if not _loop_is_running():
-        asyncio.run(work)
-        return
-    failure: list[BaseException] = []
-
-    def other_thread() -> None:
-        try:
-            asyncio.run(work)
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=other_thread, name="muster")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
 
 
 __all__ = ["ConfigError", "Run", "require", "resume", "run"]

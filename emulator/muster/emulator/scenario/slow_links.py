@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from muster.common.errors import ConfigError
 from muster.common.lines import LinkModel
-from muster.emulator.gateway.link_model import model_of
+from muster.emulator.gateway.rates import model_of
 from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 

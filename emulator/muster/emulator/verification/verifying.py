@@ -4,14 +4,14 @@ import asyncio
 import secrets
 import signal
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from muster.common.clock import Clock, WallClock
+from muster.common.concurrency import run_to_end
 from muster.common.credentials import (
     SECRETS,
     SUPERVISOR,
@@ -70,35 +70,18 @@ def verify(
         )
     kind = kind_of(backend)
     kind.require_to_verify(scenario)
-    work = _verify(
-        scenario,
-        seconds,
-        tolerances or Tolerances(),
-        devices,
-        kind.make,
-        show,
-        clock or WallClock(),
-    )
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as beside:  # a loop is already running, as in a notebook
-        return beside.submit(asyncio.run, work).result()
+    tolerances, clock = tolerances or Tolerances(), clock or WallClock()
+    work = _with_gateways(scenario, seconds, tolerances, devices, kind.make, show, clock)
+    return run_to_end(_until_stopped(work))
 
 
-async def _verify(
-    scenario: Scenario,
-    seconds: float,
-    tolerances: Tolerances,
-    devices: int,
-    make_backend: MakeBackend,
-    show: Show,
-    clock: Clock,
-) -> Verification:
-    working = asyncio.create_task(
-        _with_gateways(scenario, seconds, tolerances, devices, make_backend, show, clock)
-    )
+async def _until_stopped(work: Coroutine[Any, Any, Verification]) -> Verification:
+    """The result of `work`, unless a signal ends it before.
+
+    Raises:
+        RunFailed: a signal has ended it.
+    """
+    working = asyncio.create_task(work)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, working.cancel)

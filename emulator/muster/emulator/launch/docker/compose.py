@@ -26,7 +26,7 @@ from muster.emulator.launch.docker.services import (
     docker_name,
 )
 from muster.emulator.launch.docker.stack import Swarm, empty_mounts
-from muster.emulator.run_folder.compose_file import COMPOSE, SWARM
+from muster.emulator.run_folder.folder import COMPOSE, SWARM
 
 ENVIRONMENT: Final = ".env"
 

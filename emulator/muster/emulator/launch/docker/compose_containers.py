@@ -28,7 +28,7 @@ from muster.emulator.launch.docker.daemon import (
 )
 from muster.emulator.launch.docker.services import Service, docker_name
 from muster.emulator.launch.starting import quoted
-from muster.emulator.run_folder.compose_file import COMPOSE
+from muster.emulator.run_folder.folder import COMPOSE
 
 _CREATED = "created"
 """The state of a container that has been made and never started."""

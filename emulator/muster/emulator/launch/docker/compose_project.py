@@ -22,8 +22,7 @@ from muster.emulator.launch.docker.stack import Swarm, make_empty
 from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.launch.processes import Processes
 from muster.emulator.records.inputs import announce_own_code
-from muster.emulator.run_folder.compose_file import COMPOSE
-from muster.emulator.run_folder.folder import shown
+from muster.emulator.run_folder.folder import COMPOSE, shown
 from muster.emulator.scenario.scenario import Scenario
 
 

@@ -12,8 +12,13 @@ from muster.common.errors import ConfigError
 from muster.emulator.launch.docker.daemon import connected, containers_of, name_of
 from muster.emulator.launch.docker.services import docker_name
 from muster.emulator.launch.docker.stack import problems
-from muster.emulator.run_folder.compose_file import COMPOSE, is_stack
-from muster.emulator.run_folder.folder import has_detached_supervisor, resume_command, shown
+from muster.emulator.run_folder.folder import (
+    COMPOSE,
+    has_detached_supervisor,
+    is_stack,
+    resume_command,
+    shown,
+)
 
 _SHOWN = 10
 """Most lines to show."""

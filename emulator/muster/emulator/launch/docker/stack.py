@@ -18,7 +18,7 @@ from muster.emulator.launch import doctor
 from muster.emulator.launch.docker.daemon import connected, name_of_service, services_of
 from muster.emulator.launch.docker.services import Mount, Service, group_network
 from muster.emulator.launch.starting import LAST_LINES, quoted
-from muster.emulator.run_folder.compose_file import COMPOSE
+from muster.emulator.run_folder.folder import COMPOSE
 from muster.emulator.scenario.scenario import Scenario
 
 _EMPTY: Final = "setup/empty"
