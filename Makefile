@@ -166,8 +166,9 @@ test-extras: .venv-extras/installed  ## the tests of Flower apps and of exports,
 test-browser: .venv-extras/installed  ## the live page in headless Chromium, which must be installed (CHROMIUM=/usr/bin/chromium)
 	.venv-extras/bin/pytest tests/browser
 
+RAY_TESTS ?= tests/ray
 test-ray: .venv-extras/installed  ## the tests of fleets on nodes of Ray; about 10 minutes
-	MUSTER_TEST_RAY=1 .venv-extras/bin/pytest -p no:unraisableexception tests/ray
+	MUSTER_TEST_RAY=1 .venv-extras/bin/pytest -p no:unraisableexception $(RAY_TESTS)
 
 DOCKER_TESTS ?= tests/docker
 test-docker: wheels  ## the tests of the fleet in containers; makes a base image and starts a daemon where it must and can

@@ -1,8 +1,9 @@
 """Tests with real Ray clusters of several nodes on this machine: `make test-ray`. They are skipped
 if Ray is not installed (the extra `ray`) or not asked for."""
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,19 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
+
+
+def model_of(folder: Path) -> str:
+    return str(json.loads((folder / "summary.json").read_text())["model_sha256"])
+
+
+def at_round(number: int, act: Callable[[], None]) -> Callable[[dict[str, Any]], None]:
+    """Do something once, in the middle of the run: when a round has been committed."""
+    done: list[bool] = []
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] >= number and not done:
+            done.append(True)
+            act()
+
+    return show

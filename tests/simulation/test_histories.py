@@ -20,7 +20,7 @@ from muster.simulation.faults import (
 from muster.simulation.fleet import scenarios
 from muster.simulation.search import HistoryPlan, Simulator
 
-HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "400"))
+HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "300"))
 """Random histories that are played; other seeds than those of `make simulate`."""
 
 

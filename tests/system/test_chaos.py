@@ -10,7 +10,7 @@ from muster.chaos.run_processes import RunProcess, kill_process, run_processes
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-SEEDS = 4
+SEEDS = 2
 
 
 @pytest.mark.timeout(1200)

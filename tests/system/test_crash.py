@@ -89,7 +89,7 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
     ("size", "victims"),
     [
         ("small", "server"),
-        ("small", "devices"),
+        pytest.param("small", "devices", marks=pytest.mark.soak),
         ("large", "server"),
         pytest.param("large", "devices", marks=pytest.mark.soak),
         pytest.param("packed", "server", marks=pytest.mark.soak),
