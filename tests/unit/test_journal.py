@@ -11,6 +11,7 @@ import pytest
 from muster.common.events import Started
 from muster.common.journal import Journal
 from muster.common.testing import ManualClock
+from muster.emulator.run_folder.journal_tail import journal_events
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -93,3 +94,11 @@ def test_a_line_that_was_torn_does_not_tear_the_next(tmp_path: Path) -> None:
     journal.close()
     first, torn, last = path.read_bytes().splitlines()
     assert (first, torn, json.loads(last)["process"]) == (b'{"event":"a"}', b'{"ev', "b")
+
+
+def test_the_events_of_a_journal_are_read_without_torn_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert not list(journal_events(path))
+    path.write_bytes(b'{"event":"a","n":1}\n{"event":"b"\n[1]\n{"n":2}\n{"event":"b","n":3}\n{"ev')
+    assert [event["n"] for event in journal_events(path)] == [1, 3]
+    assert [event["n"] for event in journal_events(path, '"event":"b', '"event":"c')] == [3]

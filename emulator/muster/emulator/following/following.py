@@ -12,16 +12,21 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from muster.common.errors import Unreachable
 from muster.emulator.following.live_events import live_events
 from muster.emulator.following.progress import ending_of, facts_of, time_left
 from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.records.summary import describe, read_summary
 from muster.emulator.run_folder import control
-from muster.emulator.run_folder.folder import COMPOSE, is_free, resume_command, run_folder, shown
-from muster.emulator.run_folder.journal_tail import Tail
+from muster.emulator.run_folder.folder import (
+    COMPOSE,
+    JOURNAL,
+    is_free,
+    resume_command,
+    run_folder,
+    shown,
+)
+from muster.emulator.run_folder.journal_tail import Tail, journal_events
 
 _OVERLAP = 10_000
 """Newest events that are compared with others, so that none is yielded twice."""
@@ -235,9 +240,9 @@ def watch(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _as_they_happen(folder: Path, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """The events in the journal, then those that the server sends."""
-    tail = Tail(folder / "journal.jsonl")
+    tail = Tail(folder / JOURNAL)
     recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
-    for event in _journal(folder):
+    for event in journal_events(folder / JOURNAL):
         recent.append(event)
         yield event
     for event in live_events(lines, tail):
@@ -252,7 +257,7 @@ def _as_they_happen(folder: Path, lines: Iterator[str]) -> Iterator[dict[str, An
 def _unseen(folder: Path, seen: Collection[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The events in the journal that are newer than those that were seen."""
     of_server = [event for event in seen if event.get("role") not in (None, _SUPERVISOR)]
-    events = _journal(folder)
+    events = journal_events(folder / JOURNAL)
     if of_server:
         events = dropwhile(lambda event: event != of_server[-1], events)
     return (event for event in events if event not in seen)
@@ -260,25 +265,10 @@ def _unseen(folder: Path, seen: Collection[dict[str, Any]]) -> Iterator[dict[str
 
 def _replayed(folder: Path) -> RunProgress:
     progress = RunProgress()
-    for event in _journal(folder):
+    for event in journal_events(folder / JOURNAL):
         progress.happen(event)
     progress.notices.clear()
     return progress
-
-
-def _journal(folder: Path) -> Iterator[dict[str, Any]]:
-    """The events in the journal; a line that a crash tore is left out."""
-    path = folder / "journal.jsonl"
-    if not path.exists():
-        return
-    with path.open("rb") as journal:
-        for line in journal:
-            try:
-                event = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                continue
-            if isinstance(event, dict) and "event" in event:
-                yield event
 
 
 def _way_on(folder: Path) -> list[str]:

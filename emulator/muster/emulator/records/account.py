@@ -30,6 +30,7 @@ from muster.common.toml import parse_toml
 from muster.emulator.records.calls import OUTCOMES, calls_of
 from muster.emulator.records.ledger_file import damaged, open_ledger
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
+from muster.emulator.run_folder.journal_tail import journal_events
 from muster.server.account.run_rows import RUN, RunRow
 from muster.server.account.tables import LEDGER_TABLES
 
@@ -298,19 +299,10 @@ class Account:
     def events(self, *names: str) -> Iterator[dict[str, Any]]:
         """The journal's events with one of these `names`, in the order written.
 
-        If a thousand devices run a thousand rounds, a journal has millions of lines, so only lines
-        that contain a name are parsed. Lines that are not JSON (torn writes) are skipped.
+        Lines that are not JSON (torn writes) are skipped.
         """
-        path = self.folder / JOURNAL
-        if not path.exists():
-            return
-        quoted = [json.dumps(name) for name in names]
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if any(name in line for name in quoted):
-                    event = _parsed(line)
-                    if event.get("event") in names:
-                        yield event
+        events = journal_events(self.folder / JOURNAL, *map(json.dumps, names))
+        return (event for event in events if event["event"] in names)
 
     def _table(self, name: str, order: str) -> pd.DataFrame:
         columns = self._query(f"SELECT name, type FROM pragma_table_info('{name}')")
@@ -353,11 +345,3 @@ def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
             yield key, math.nan if part is None else part, None
         else:
             yield key, math.nan, part if isinstance(part, str) else json.dumps(part)
-
-
-def _parsed(line: str) -> dict[str, Any]:
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return {}
-    return event if isinstance(event, dict) else {}

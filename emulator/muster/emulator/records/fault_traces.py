@@ -16,6 +16,7 @@ import orjson
 
 from muster.common.faults import LedgerTrace
 from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.run_folder.journal_tail import journal_events
 
 _USUAL = 20
 """Newest answers of a device from which its usual time follows."""
@@ -138,16 +139,7 @@ _FOLLOWED = ("round_opened", "round_committed", "ended", "fault_")
 
 def journal_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a journal from which the course of faults follows, in order."""
-    if not path.exists():
-        return
-    prefixes = tuple(f'{{"event":"{name}'.encode() for name in _FOLLOWED)
-    with path.open("rb") as file:
-        for line in file:
-            if line.startswith(prefixes):
-                try:
-                    yield orjson.loads(line)
-                except orjson.JSONDecodeError:  # torn by a full disk or a power cut
-                    continue
+    return journal_events(path, *(f'"event":"{name}' for name in _FOLLOWED))
 
 
 def recorded_events(path: Path) -> set[tuple[str, str, int]]:

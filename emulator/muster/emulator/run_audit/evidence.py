@@ -18,6 +18,7 @@ from muster.common.toml import parse_toml
 from muster.emulator.records.ledger_file import damaged, open_ledger
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
+from muster.emulator.run_folder.journal_tail import journal_events
 from muster.server.settings.process import ServerProcess
 
 Row = sqlite3.Row
@@ -164,19 +165,8 @@ class Evidence:
             raise damaged(self.folder / LEDGER, error) from error
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events of the journal. Lines that a kill or a power cut has torn are left
-        out."""
-        path = self.folder / JOURNAL
-        if not path.exists():
-            return
-        with path.open("rb") as lines:
-            for line in lines:
-                try:
-                    event = orjson.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(event, dict):
-                    yield event
+        """The events of the journal. Lines that a kill or a power cut has torn are left out."""
+        return journal_events(self.folder / JOURNAL)
 
 
 def _plug_in(value: Any) -> dict[str, Any]:

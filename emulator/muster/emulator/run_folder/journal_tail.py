@@ -1,6 +1,7 @@
-"""Reads new events of a journal while it is being written."""
+"""Reads the events of a journal, also while it is being written."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,22 @@ class Tail:
         whole, newline, _ = written.rpartition(b"\n")
         self._offset += len(whole) + len(newline)
         return [event for line in whole.splitlines() if (event := _event(line))]
+
+
+def journal_events(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
+    """Yield the events of a journal in the order written. Lines that are incomplete are left out.
+
+    Args:
+        texts: only lines that contain one of these are parsed, because a journal of many devices
+            and rounds has millions of lines; without texts, all are.
+    """
+    if not path.exists():
+        return
+    encoded = [text.encode() for text in texts or ("",)]
+    with path.open("rb") as lines:
+        for line in lines:
+            if any(text in line for text in encoded) and (event := _event(line)):
+                yield event
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
