@@ -18,6 +18,7 @@ from muster.emulator.comparison.run_set import (
     has_ended,
     make_folder,
     owned,
+    plan_text,
     run_or_resume,
     unwatched,
 )
@@ -122,12 +123,7 @@ def read_plan(folder: Path) -> StudyPlan:
     Raises:
         ConfigError: `folder` has no study.
     """
-    try:
-        text = (folder / PLAN).read_bytes()
-    except OSError:
-        raise ConfigError(
-            f"{folder} is not a study: it has no {PLAN}. `muster study` makes them"
-        ) from None
+    text = plan_text(folder, "a study", "muster study")
     return StudyPlan.from_json(text, str(folder / PLAN))
 
 

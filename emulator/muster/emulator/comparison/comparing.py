@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.common.errors import ConfigError, MusterError
+from muster.common.errors import MusterError
 from muster.emulator.comparison.comparison import Comparison
 from muster.emulator.comparison.plan import ComparisonPlan, make_plan
 from muster.emulator.comparison.run_set import (
@@ -21,6 +21,7 @@ from muster.emulator.comparison.run_set import (
     has_ended,
     make_folder,
     owned,
+    plan_text,
     run_or_resume,
     unwatched,
 )
@@ -91,12 +92,7 @@ def report_comparison(folder: Path | str, *, figures: str = "png") -> Comparison
 
 
 def _read_plan(folder: Path) -> ComparisonPlan:
-    try:
-        text = (folder / PLAN).read_bytes()
-    except OSError:
-        raise ConfigError(
-            f"{folder} is not a comparison: it has no {PLAN}. `muster compare` makes them"
-        ) from None
+    text = plan_text(folder, "a comparison", "muster compare")
     return ComparisonPlan.from_json(text, str(folder / PLAN))
 
 

@@ -48,6 +48,24 @@ def make_folder(name: str, out: Path | None, command: str, plan: str) -> Path:
     return folder
 
 
+def plan_text(folder: Path, what: str, command: str) -> bytes:
+    """The plan in a folder, as it was written.
+
+    Args:
+        what: what the folder should be, with its article.
+        command: command that makes such folders, for the error message.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return (folder / PLAN).read_bytes()
+    except OSError:
+        raise ConfigError(
+            f"{folder} is not {what}: it has no {PLAN}. `{command}` makes them"
+        ) from None
+
+
 @contextmanager
 def owned(folder: Path) -> Iterator[None]:
     """Lock the folder for this process.

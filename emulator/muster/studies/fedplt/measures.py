@@ -83,9 +83,7 @@ class FedPltMeasures:
 
     def fall(self, **labels: str | float) -> BySeed:
         """The loss of the untrained model minus the final loss."""
-        return self._results.by_seed(
-            lambda result: float(result.course("loss").iloc[0]) - result.final("loss"), **labels
-        )
+        return self._results.by_seed(fallen, **labels)
 
     def final_loss(self, part: str, masks: str, rate: float) -> BySeed:
         """The final loss, by seed."""
@@ -212,6 +210,11 @@ def slope(result: Result) -> float:
     squares = course.groupby(bins).mean().to_numpy()
     times = pd.Series(course.index, course.index).groupby(bins).mean().to_numpy()
     return float(np.polyfit(np.log(times), np.log(squares), 1)[0])
+
+
+def fallen(result: Result) -> float:
+    """The loss of the untrained model minus the final loss."""
+    return float(result.course("loss").iloc[0]) - result.final("loss")
 
 
 def bytes_up(result: Result) -> float:

@@ -8,7 +8,7 @@ import pandas as pd
 from muster.studies.claims import BySeed
 from muster.studies.fedplt.fleet import RATES
 from muster.studies.fedplt.known import Path, boundary_radius, limits, path
-from muster.studies.fedplt.measures import bytes_up, slope, squared_tail
+from muster.studies.fedplt.measures import bytes_up, fallen, slope, squared_tail
 from muster.studies.fedplt.static_fleet import SKEWED
 from muster.studies.results import Result, Results
 
@@ -106,9 +106,7 @@ class StaticMeasures:
 
     def fall(self, **labels: str | float) -> BySeed:
         """The loss of the untrained model minus the final loss, by seed."""
-        return self._results.by_seed(
-            lambda result: float(result.course("loss").iloc[0]) - result.final("loss"), **labels
-        )
+        return self._results.by_seed(fallen, **labels)
 
     def highest(self, **labels: str | float) -> BySeed:
         """The highest loss of any evaluated round minus that of the untrained model, by seed."""
