@@ -6,7 +6,10 @@ from muster.common.errors import ConfigError
 from muster.common.exact_sum import ExactSum, apply
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Cohort, Contribution
 from muster.server.aggregators.agnostic import Agnostic
+from muster.server.aggregators.fedasync import FedAsync
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.aggregators.fedbuff import FedBuff
+from muster.server.aggregators.values import CountedRound
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.settings.server import ServerSettings
@@ -39,6 +42,44 @@ def test_agnostic_weighs_all_alike() -> None:
     # 10 + ([0, 2] + [4, 6]) / 2 = 10 + [2, 4]
     stepped = step(Agnostic(), [10, 10], {1: [0, 2], 3: [4, 6]})
     np.testing.assert_array_equal(stepped, np.array([12, 14], np.float32))
+
+
+def made(
+    rule: Aggregator, model: float, sent: list[tuple[float, float]], bases: bool = False
+) -> float:
+    """The version of a model with one entry.
+
+    Args:
+        sent: for each device the entry that it sends, and the discount for its staleness.
+        bases: the entries are parameters, and not updates.
+    """
+    contributions = [
+        Contribution(f"c{n}", "g", 5, staleness=1, discount=discount)
+        for n, (_, discount) in enumerate(sent)
+    ]
+    population = Population([c.client for c in contributions], (), [{}, {}], {}, {}, Oracle())
+    cohort = Cohort(1, contributions, population, ParticipationHistory())
+    weighing, total = rule.weigh(cohort, {}), ExactSum(1)
+    for (entry, _), weight in zip(sent, weighing.weights, strict=True):
+        total.add(np.array([entry], np.float32), weight)
+    round = CountedRound(1, [], weighing, total, population, has_bases=bases)
+    return float(rule.make(np.array([model], np.float32), round).model[0])
+
+
+def test_fedbuff_divides_by_the_number_of_updates_so_stale_ones_make_the_step_shorter() -> None:
+    # 10 + 0.5 · (1·4 + 0.5·8)/2
+    assert made(FedBuff(rate=0.5), 10, [(4, 1.0), (8, 0.5)]) == 12
+
+
+def test_fedavg_divides_by_the_discounted_weights() -> None:
+    # 10 + (5·4 + 2.5·7)/7.5
+    assert made(FedAvg(), 10, [(4, 1.0), (7, 0.5)]) == 15
+
+
+def test_fedasync_mixes_what_devices_have_trained_with_the_model() -> None:
+    # Shares 0.5·1/2 and 0.5·0.5/2 of the trained models, and the other 0.625 of the model itself.
+    found = made(FedAsync(alpha=0.5), 10, [(20, 1.0), (8, 0.5)], bases=True)
+    assert found == 0.625 * 10 + 0.25 * 20 + 0.125 * 8
 
 
 def test_agnostic_offers_the_average_of_the_iterates() -> None:
