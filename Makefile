@@ -101,7 +101,7 @@ soak: install  ## the long tests, and the crash tests with 20 kills of every sor
 combinations: install  ## play all combinations of rules and other features in virtual time (about an hour)
 	MUSTER_COMBINATIONS=1 $(BIN)/pytest tests/simulation/test_combinations.py
 
-mutations: install  ## put defects into the product, and require that a claim of a quick study fails
+mutations: install  ## put defects into the product, and require that a claim of a quick study, or the named test of a mutant, fails
 	MUSTER_SOAK=1 $(BIN)/pytest tests/mutations
 
 REPETITIONS ?= 100

@@ -230,6 +230,15 @@ def test_a_device_that_reports_nothing_is_nobody_who_stays(away: int) -> None:
     assert list(others.values()) == pytest.approx([2 / 15] * 5)
 
 
+def test_lagged_weights_are_those_that_the_round_before_has_solved() -> None:
+    # u = -r² + 1.2·r + 0.3 reaches γ = 0.5375 from 0.25 on, so each round solves anew.
+    curves = {c: UtilityCurve(1.0, 1.2, 0.3, 0.5375) for c in "abcdef"}
+    first = weighed(FedUca(kind="feduca", strategies=2), curves)
+    assert list(first.recalled.values()) == [1 / 6] * 6
+    second = weighed(FedUca(kind="feduca", strategies=2), curves, first.state)
+    assert second.recalled == first.estimates["solved"] != first.recalled
+
+
 RATIONAL: dict[str, Any] = {"name": "silo", "count": 4, "participation": {"kind": "rational"}}
 
 
