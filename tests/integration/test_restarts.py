@@ -22,6 +22,18 @@ EVALUATED_EVERY = 3
 
 OPPORTUNISTIC = {"kind": "opportunistic", "max_staleness": 3}
 BUFFERED = {"kind": "buffered", "k": 3, "concurrency": 5, "max_staleness": 2}
+HASTY = {"kind": "buffered", "k": 2, "concurrency": 6, "max_staleness": 0}
+AWAY: dict[str, Any] = {
+    "clock": {"round_s": 1.0},
+    "groups": [
+        {
+            "name": "dev",
+            "count": 8,
+            "device": {"examples_per_s": {"kind": "uniform", "low": 10, "high": 40}},
+            "availability": {"kind": "markov", "mean_up_s": 4, "mean_down_s": 6},
+        }
+    ],
+}
 POPULATION: dict[str, Any] = {"server": {"information": "full"}, "groups": selected()}
 MASKED = unequal(mask={"kind": "random", "schedule": "rotating"})
 FEW = {"server": {"selection": {"kind": "uniform", "k": 3}}}
@@ -40,6 +52,8 @@ REMEMBERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "open assignments": ("fedavg", {"server": {"mode": OPPORTUNISTIC}}),
     "versions": ("fedasync", {"server": {"mode": BUFFERED}}),
     "working devices": ("fedbuff", {"server": {"mode": {**BUFFERED, "calls_at": "finish"}}}),
+    "busy devices": ("fedavg", {"server": {"mode": HASTY}}),
+    "absent devices": ("fedavg", {"server": {"mode": OPPORTUNISTIC}, **AWAY}),
     "scenario time": ("fedavg", {"clock": {"kind": "modelled", "round_s": 4.0}}),
     "masks": ("fedplt", {"groups": MASKED}),
     "spent privacy": ("fedavg", {"server": {"privacy": {"clip": 0.5, "noise": 1.0}}}),
