@@ -35,6 +35,7 @@ AWAY: dict[str, Any] = {
     ],
 }
 POPULATION: dict[str, Any] = {"server": {"information": "full"}, "groups": selected()}
+HALF = unequal(availability={"kind": "bernoulli", "probability": 0.6})
 MASKED = unequal(mask={"kind": "random", "schedule": "rotating"})
 FEW = {"server": {"selection": {"kind": "uniform", "k": 3}}}
 
@@ -55,6 +56,7 @@ REMEMBERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "busy devices": ("fedavg", {"server": {"mode": HASTY}}),
     "absent devices": ("fedavg", {"server": {"mode": OPPORTUNISTIC}, **AWAY}),
     "scenario time": ("fedavg", {"clock": {"kind": "modelled", "round_s": 4.0}}),
+    "empty rounds": ("fedavg", {"server": {"minimum": 5}, "groups": HALF}),
     "masks": ("fedplt", {"groups": MASKED}),
     "spent privacy": ("fedavg", {"server": {"privacy": {"clip": 0.5, "noise": 1.0}}}),
 }
