@@ -7,12 +7,11 @@ a flag or a folder is wrong, in which case nothing was started or is left.
 
 import click
 
-from muster.cli.certificates import certs
 from muster.cli.experiments import compare, plan, study
 from muster.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.cli.following import audit, export, live, report, revoke, status, stop, watch
 from muster.cli.listing import list_names
-from muster.cli.machine import doctor, verify
+from muster.cli.machine import certs, doctor, verify
 from muster.cli.options import Commands
 from muster.cli.projects import flower, init
 from muster.cli.running import down, run, up

@@ -12,7 +12,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from muster.common.errors import ConfigError
-from muster.emulator.comparison.columns import ENDS, TARGETS, cell
 from muster.emulator.comparison.figure import draw
 from muster.emulator.comparison.outcome import (
     MEASURES,
@@ -21,6 +20,7 @@ from muster.emulator.comparison.outcome import (
     read_runs,
 )
 from muster.emulator.comparison.plan import ComparisonPlan, make_plan
+from muster.emulator.comparison.tables import ENDS, TARGETS, cell
 from muster.emulator.comparison.variants import folder_names, labels_of, parse_vary
 from muster.emulator.records.intervals import interval
 from muster.emulator.records.summary import write_summary
