@@ -9,6 +9,7 @@ from muster.studies.feduca.study import FedUcaStudy
 from muster.studies.selection_by_network.study import SelectionByNetworkStudy
 from muster.studies.staleness.study import StalenessStudy
 from muster.studies.study import Study
+from muster.studies.usual_rules.study import UsualRulesStudy
 
 BUILT_IN: dict[str, type[Study]] = {
     "correlated": CorrelatedStudy,
@@ -18,6 +19,7 @@ BUILT_IN: dict[str, type[Study]] = {
     "fedplt": FedPltStudy,
     "selection-by-network": SelectionByNetworkStudy,
     "staleness": StalenessStudy,
+    "usual-rules": UsualRulesStudy,
 }
 
 STUDIES: Registry[Study] = Registry("study", "muster.studies", BUILT_IN)

@@ -46,8 +46,8 @@ RATE = 0.2
 # Chosen on the seeds 1 to 20. A curvature is from 1/2.5 to 1.
 _DIMENSION, _CONDITION, _SCATTER, _APART = 8, 2.5, 0.3, 4.0
 
-# No update is longer than the first bound, and most updates of the second group are than the other.
 _LOOSE, _TIGHT = 20.0, 0.3
+"""Bounds of the norm of an update: one that no update exceeds, and one that binds."""
 
 FEDAVG, FEDNOVA, SCAFFOLD, ORACLE = "fedavg", "fednova", "scaffold", "oracle-ipw"
 Q1, Q5, FEDADAM, FEDYOGI = "q-fedavg, q = 1", "q-fedavg, q = 5", "fedadam", "fedyogi"
@@ -56,7 +56,7 @@ MEDIAN, TRIMMED, KRUM, MULTI_KRUM, BULYAN = (
 )  # fmt: skip
 NOISE, CLIPPING = "noise", "clipping"
 
-ADAPTIVE = {"rate": 0.3, "tau": 0.1}
+_ADAPTIVE = {"rate": 0.5, "tau": 0.5}
 """The settings of `fedadam` and `fedyogi`."""
 
 RULES: Mapping[str, Mapping[str, Any]] = {
@@ -65,14 +65,14 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     SCAFFOLD: {"aggregator": SCAFFOLD},
     Q1: {"aggregator": {"kind": "q-fedavg", "q": 1.0}},
     Q5: {"aggregator": {"kind": "q-fedavg", "q": 5.0}},
-    FEDADAM: {"aggregator": {"kind": FEDADAM, **ADAPTIVE}},
-    FEDYOGI: {"aggregator": {"kind": FEDYOGI, **ADAPTIVE}},
+    FEDADAM: {"aggregator": {"kind": FEDADAM, **_ADAPTIVE}},
+    FEDYOGI: {"aggregator": {"kind": FEDYOGI, **_ADAPTIVE}},
     MEDIAN: {"aggregator": MEDIAN},
     TRIMMED: {"aggregator": TRIMMED},
     KRUM: {"aggregator": KRUM},
     MULTI_KRUM: {"aggregator": MULTI_KRUM},
     BULYAN: {"aggregator": BULYAN},
-    NOISE: {"aggregator": FEDAVG, "privacy": {"clip": _LOOSE, "noise": 0.1}},
+    NOISE: {"aggregator": FEDAVG, "privacy": {"clip": _LOOSE, "noise": 0.025}},
     CLIPPING: {"aggregator": FEDAVG, "privacy": {"clip": _TIGHT, "noise": 0.0}},
     ORACLE: {"aggregator": ORACLE},
 }

@@ -7,13 +7,13 @@ import pandas as pd
 
 from muster.studies.claims import BySeed
 from muster.studies.results import Result, Results
-from muster.studies.usual_rules.fleet import FEDAVG, NOISE
+from muster.studies.usual_rules.fleet import COME, FEDAVG, GROUPS, NOISE, OFTEN
 from muster.studies.usual_rules.known import WEIGHTS, known
 
-BIAS, DISTANCE, LOSS, PREDICTED, SETTLED = (
-    "bias", "distance", "loss of seldom", "predicted bias", "settled after",
+BIAS, DISTANCE, LOSS, PREDICTED, SETTLED, UPDATES = (
+    "bias", "distance", "loss of seldom", "predicted bias", "settled after", "updates a round",
 )  # fmt: skip
-MEASURES = (BIAS, PREDICTED, DISTANCE, LOSS, SETTLED)
+MEASURES = (BIAS, PREDICTED, DISTANCE, LOSS, SETTLED, UPDATES)
 
 _NEAR = 0.1
 
@@ -39,6 +39,12 @@ class UsualRulesMeasures:
     def by_rule(self, measure: str, part: str) -> dict[str, BySeed]:
         rows = self.runs[self.runs["part"] == part]
         return {rule: self.of(measure, part, rule) for rule in rows["rule"].unique()}
+
+    def other_updates(self) -> BySeed:
+        """The number of runs of a seed in which not as many devices came as the part states."""
+        come = self.runs["part"].map(dict(COME)) + GROUPS[OFTEN].size
+        other = (self.runs[UPDATES] != come).groupby(self.runs["seed"]).sum()
+        return dict(zip(other.index.tolist(), other.astype(float).tolist(), strict=True))
 
     def moved_by_noise(self, part: str) -> BySeed:
         """The distance between the last models with noise and without, by seed.
@@ -70,15 +76,14 @@ def measures(result: Result) -> dict[str, float]:
     """The measures of a run. All but the distance are those of its last model."""
     problem, theta = known(result.seed), result.vector.astype(np.float64)
     rule = str(result.labels["rule"])
-    predicted = (
-        problem.bias(problem.limit(rule, result.part)) if rule in WEIGHTS else math.nan
-    )
+    predicted = problem.bias(problem.limit(rule, result.part)) if rule in WEIGHTS else math.nan
     return {
         BIAS: problem.bias(theta),
         PREDICTED: predicted,
         DISTANCE: result.tail_mean("distance") / problem.unit,
         LOSS: problem.loss_of_seldom(theta),
         SETTLED: _settled(result, problem.unit),
+        UPDATES: float(result.summary["updates_folded"] / result.summary["rounds"]),
     }
 
 
