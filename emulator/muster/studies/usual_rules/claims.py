@@ -3,7 +3,7 @@
 A bias is 0 at the optimum of all devices, and 1 at the optimum of the group that always comes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 from muster.studies.claims import (
     BySeed,
@@ -51,18 +51,13 @@ _BOTH = (ALL_COME, ONE_COMES)
 _ROBUST = (MEDIAN, TRIMMED, KRUM, MULTI_KRUM, BULYAN)
 
 
-def claims_of(found: UsualRulesMeasures, rules: Sequence[str]) -> list[Claim]:
-    """The claims about the rules that were run.
-
-    Args:
-        rules: these rules.
-    """
-    parts: list[Callable[[UsualRulesMeasures, Sequence[str]], Iterator[Claim]]]
-    parts = [_averages, _adaptive, _memory, _fair, _robust, _private]
-    return [claim for part in parts for claim in part(found, rules)]
+def claims_of(found: UsualRulesMeasures) -> list[Claim]:
+    """The claims about the rules that were run."""
+    parts = (_averages, _adaptive, _memory, _fair, _robust, _private)
+    return [claim for part in parts for claim in part(found)]
 
 
-def _averages(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
+def _averages(found: UsualRulesMeasures) -> Iterator[Claim]:
     everyone = found.of(DISTANCE, ALL_COME, FEDAVG)
     yield greater(
         f"{ALL_COME}: fedavg has a bias towards the group that takes more steps",
@@ -94,7 +89,7 @@ def _averages(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim
             _ROUGH,
         ).because("In the long run a mean of updates ends where their weighted mean is 0.")
     for rule in (FEDAVG, FEDNOVA, FEDADAM, FEDYOGI, Q1):
-        if rule in rules:
+        if rule in found.rules:
             yield greater(
                 f"The bias of {rule} is larger if {ONE_COMES} than if {ALL_COME}",
                 found.of(BIAS, ONE_COMES, rule),
@@ -103,9 +98,9 @@ def _averages(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim
             ).because("An update that does not come has no weight.")
 
 
-def _adaptive(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
+def _adaptive(found: UsualRulesMeasures) -> Iterator[Claim]:
     for rule in (FEDADAM, FEDYOGI):
-        for part in _BOTH if rule in rules else ():
+        for part in _BOTH if rule in found.rules else ():
             yield close(
                 f"{part}: {rule} has the bias of fedavg",
                 _more(found, BIAS, part, rule),
@@ -114,7 +109,7 @@ def _adaptive(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim
             ).because("It scales the same mean update, which is 0 at the same point.")
 
 
-def _memory(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
+def _memory(found: UsualRulesMeasures) -> Iterator[Claim]:
     yield at_most(
         f"{ALL_COME}: the distance of scaffold to the optimum",
         found.of(DISTANCE, ALL_COME, SCAFFOLD),
@@ -136,7 +131,7 @@ def _memory(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
     ).because("Of a device that never came there is nothing to remember.")
 
 
-def _fair(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
+def _fair(found: UsualRulesMeasures) -> Iterator[Claim]:
     yield greater(
         f"{ALL_COME}: q-fedavg with q = 1 goes past the optimum, towards the smaller group",
         {seed: -bias for seed, bias in found.of(BIAS, ALL_COME, Q1).items()},
@@ -153,9 +148,9 @@ def _fair(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
         ).because("With a larger q, a device with a large loss counts more when it comes.")
 
 
-def _robust(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
+def _robust(found: UsualRulesMeasures) -> Iterator[Claim]:
     for rule in _ROBUST:
-        if rule in rules:
+        if rule in found.rules:
             yield greater(
                 f"{ALL_COME}: {rule} has a larger bias than fedavg",
                 _more(found, BIAS, ALL_COME, rule),
@@ -170,7 +165,7 @@ def _robust(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
         ).because("One of fifteen updates is never in the middle.")
 
 
-def _private(found: UsualRulesMeasures, rules: Sequence[str]) -> Iterator[Claim]:
+def _private(found: UsualRulesMeasures) -> Iterator[Claim]:
     for part in _BOTH:
         yield close(
             f"{part}: noise leaves the bias of fedavg as it is",

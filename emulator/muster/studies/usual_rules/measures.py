@@ -31,6 +31,11 @@ class UsualRulesMeasures:
         rows = [_row(result) for result in results]
         self.runs = pd.DataFrame(rows).reindex(columns=["part", "rule", "seed", *MEASURES])
 
+    @property
+    def rules(self) -> list[str]:
+        """The rules that were run."""
+        return list(self.runs["rule"].unique())
+
     def of(self, measure: str, part: str, rule: str) -> BySeed:
         """A column of `runs`, by seed."""
         rows = self.runs[(self.runs["part"] == part) & (self.runs["rule"] == rule)]

@@ -50,9 +50,8 @@ class UsualRulesStudy(Study):
 
     def judge(self, results: Results, options: Options) -> Findings:
         found = UsualRulesMeasures(results)
-        claims = claims_of(found, rules(options))
         table = StudyTable("rules", "Every rule", found.table(), _TABLE)
-        return Findings(claims, list(checks_of(found)), [_figure(found)], [table], _NOTES)
+        return Findings(claims_of(found), list(checks_of(found)), [_figure(found)], [table], _NOTES)
 
 
 def rules(options: Options) -> Sequence[str]:
