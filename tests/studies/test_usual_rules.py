@@ -34,7 +34,7 @@ from muster.studies.usual_rules.fleet import (
     TRIMMED,
     scenario,
 )
-from muster.studies.usual_rules.known import DEVICES, IS_SELDOM, WEIGHTS, Known, known
+from muster.studies.usual_rules.known import DEVICES, IS_SELDOM, WEIGHTS, UsualProblem, known
 from muster.studies.usual_rules.measures import measures
 from muster.studies.usual_rules.study import ROUNDS, UsualRulesStudy, rules
 
@@ -139,13 +139,13 @@ def test_parts_differ_in_how_many_of_one_group_come() -> None:
 # --- what is known -------------------------------------------------------------------------------
 
 
-def ends(problem: Known, weights: FloatArray) -> FloatArray:
+def ends(problem: UsualProblem, weights: FloatArray) -> FloatArray:
     """Where a weighted mean of updates ends, step by step: gradient steps in every device, and a
     mean of the devices' models, a thousand times."""
     theta = np.zeros(len(problem.optimum))
     for _ in range(1000):
         models = []
-        for x, y, group in zip(problem._x, problem._y, DEVICES, strict=True):
+        for x, y, group in zip(problem.x, problem.y, DEVICES, strict=True):
             model = theta.copy()
             for _ in range(group.steps):
                 model -= RATE * x.T @ (x @ model - y) / len(x)
@@ -172,7 +172,7 @@ def test_a_bias_is_0_at_the_optimum_of_all_and_1_at_that_of_those_that_always_co
     assert problem.bias(problem.optimum + problem.pull) == pytest.approx(1)
     gradients = [
         x.T @ (x @ (problem.optimum + problem.pull) - y)
-        for x, y, away in zip(problem._x, problem._y, IS_SELDOM, strict=True)
+        for x, y, away in zip(problem.x, problem.y, IS_SELDOM, strict=True)
         if not away
     ]
     assert np.mean(gradients, axis=0) == pytest.approx(0, abs=1e-5)
@@ -191,9 +191,7 @@ def test_measures_of_a_run() -> None:
     assert found["updates a round"] == 15
     problem = known(SEED)
     theta = problem.optimum + 0.75 * problem.pull
-    losses = [
-        np.mean((x @ theta - y) ** 2) / 2 for x, y in zip(problem._x, problem._y, strict=True)
-    ]
+    losses = [np.mean((x @ theta - y) ** 2) / 2 for x, y in zip(problem.x, problem.y, strict=True)]
     assert found["loss of seldom"] == pytest.approx(np.mean(losses[-6:]), rel=1e-5)
 
 
@@ -221,7 +219,7 @@ def test_runs_that_went_as_claimed_make_all_claims_hold(options: Options, claims
         ({(ONE_COMES, Q5): 0.3}, "one of six comes: the loss of the smaller group falls"),
         ({(ALL_COME, KRUM): 0.4}, "krum has a larger bias"),
         ({(ONE_COMES, MEDIAN): 0.8}, "median is at the optimum"),
-        ({(ONE_COMES, NOISE): 1.0}, "one of six comes: noise leaves the bias"),
+        ({(ONE_COMES, NOISE): 1.05}, "one of six comes: noise leaves the bias"),
         ({(ALL_COME, CLIPPING): 0.4}, "clipping adds to the bias"),
     ],
 )

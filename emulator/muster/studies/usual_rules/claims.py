@@ -46,7 +46,7 @@ from muster.studies.usual_rules.measures import (
 
 _FIFTH, _TENTH = 0.2, 0.1
 _ROUGH = 0.15
-"""The margin where the choice of a single device matters for the last model."""
+"""The margin where the chance of the last rounds, a device or noise, matters."""
 _BOTH = (ALL_COME, ONE_COMES)
 _ROBUST = (MEDIAN, TRIMMED, KRUM, MULTI_KRUM, BULYAN)
 

@@ -19,7 +19,7 @@ from muster.emulator.scenario.scenario import Scenario
 OFTEN, SELDOM = "often", "seldom"
 
 
-class Group(NamedTuple):
+class UsualGroup(NamedTuple):
     """A group of the fleet.
 
     Attributes:
@@ -33,7 +33,7 @@ class Group(NamedTuple):
     place: float
 
 
-GROUPS: Mapping[str, Group] = {OFTEN: Group(14, 4, 0.0), SELDOM: Group(6, 2, 1.0)}
+GROUPS: Mapping[str, UsualGroup] = {OFTEN: UsualGroup(14, 4, 0.0), SELDOM: UsualGroup(6, 2, 1.0)}
 
 ALL_COME, ONE_COMES, NONE_COME = "all come", "one of six comes", "none of six comes"
 """The parts: how many devices of the second group can be reached in a round."""

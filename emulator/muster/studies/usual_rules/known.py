@@ -18,12 +18,14 @@ from muster.studies.usual_rules.fleet import (
     ORACLE,
     RATE,
     SELDOM,
-    Group,
+    UsualGroup,
     scenario,
 )
 from muster.tasks.synthetic import OpenSynthetic
 
-DEVICES: tuple[Group, ...] = tuple(group for group in GROUPS.values() for _ in range(group.size))
+DEVICES: tuple[UsualGroup, ...] = tuple(
+    group for group in GROUPS.values() for _ in range(group.size)
+)
 """The group of each device, in the order of the population."""
 IS_SELDOM = np.array([group == GROUPS[SELDOM] for group in DEVICES])
 
@@ -37,12 +39,14 @@ the device comes, and its number of steps. As many devices come to every round, 
 a round divides is always the same."""
 
 
-class Known:
+class UsualProblem:
     """The problem of a seed.
 
     Attributes:
         optimum: θ*, the minimiser of the mean loss over all devices.
         pull: from θ* to the optimum of the group that always comes.
+        x, y: the examples of all devices, shape (devices, examples, dimension) and (devices,
+            examples).
     """
 
     def __init__(self, seed: int) -> None:
@@ -50,7 +54,7 @@ class Known:
         opened = task_of(read, population(read)).open(read.devices, read.seed)
         assert isinstance(opened, OpenSynthetic)
         designs = [opened.design(index) for index in range(read.devices)]
-        self._x, self._y = (np.array(parts) for parts in zip(*designs, strict=True))
+        self.x, self.y = (np.array(parts) for parts in zip(*designs, strict=True))
         self.optimum = opened.optimum()
         self.pull = opened.minimiser((~IS_SELDOM).astype(float)) - self.optimum
 
@@ -66,7 +70,7 @@ class Known:
 
     def loss_of_seldom(self, theta: FloatArray) -> float:
         """The mean loss of the devices that are seldom there."""
-        errors = self._x[IS_SELDOM] @ theta - self._y[IS_SELDOM]
+        errors = self.x[IS_SELDOM] @ theta - self.y[IS_SELDOM]
         return float((errors**2).mean()) / 2
 
     def limit(self, rule: str, part: str) -> FloatArray:
@@ -79,7 +83,7 @@ class Known:
         come = {OFTEN: 1.0, SELDOM: COME[part] / GROUPS[SELDOM].size}
         of = {group: WEIGHTS[rule](come[name], group.steps) for name, group in GROUPS.items()}
         went, to = np.zeros((len(self.optimum),) * 2), np.zeros(len(self.optimum))
-        for x, y, group in zip(self._x, self._y, DEVICES, strict=True):
+        for x, y, group in zip(self.x, self.y, DEVICES, strict=True):
             curvature = x.T @ x / len(x)
             left = np.linalg.matrix_power(np.eye(len(to)) - RATE * curvature, group.steps)
             way = of[group] * (np.eye(len(to)) - left)
@@ -87,5 +91,5 @@ class Known:
         return np.asarray(np.linalg.solve(went, to))
 
 
-known = cache(Known)
+known = cache(UsualProblem)
 """The problem of a seed, which is the same in every part and with every rule."""
