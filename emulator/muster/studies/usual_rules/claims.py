@@ -171,7 +171,7 @@ def _private(found: UsualRulesMeasures) -> Iterator[Claim]:
             f"{part}: noise leaves the bias of fedavg as it is",
             _more(found, BIAS, part, NOISE),
             0,
-            _TENTH,
+            _ROUGH,
         ).because("The noise has the mean 0, and the models depend on it linearly.")
         yield greater(
             f"{part}: noise moves the last model",

@@ -22,7 +22,7 @@ def draw_bias(
     rules = list(biases[ALL_COME])
     figure = new_figure(1.2 + 0.3 * len(rules))
     axes = figure.subplots()
-    tidy(axes, "No rule is told of the absent; one remembers them", key=True,
+    tidy(axes, "Most rules follow the devices that come", key=True,
          x="0: the optimum of all devices; 1: the optimum of those that always come")  # fmt: skip
     for at in (0, 1):
         axes.axvline(at, color=INK, linewidth=1, linestyle="--")
