@@ -105,7 +105,7 @@ def failing(claims: dict[str, Claim]) -> list[str]:
 # --- what is run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "runs", "minutes"), [(FULL, 5 * 31, 8), (QUICK, 25, 1.5)])
+@pytest.mark.parametrize(("options", "runs", "minutes"), [(FULL, 5 * 31, 15), (QUICK, 25, 2.5)])
 def test_every_rule_is_run_with_all_devices_and_with_one_of_six(
     options: Options, runs: int, minutes: float
 ) -> None:

@@ -30,7 +30,7 @@ ROUNDS = 60
 _LEFT_OUT = (FEDYOGI, MULTI_KRUM, BULYAN)
 """The rules that the quick form does not run, because they are like others."""
 
-_EXPECTED_S = 3.0
+_EXPECTED_S = 5.0
 
 
 class UsualRulesStudy(Study):
