@@ -339,6 +339,17 @@ def test_all_figures_can_be_drawn() -> None:
     assert {"fedavg, a coin", "feduca, eq. 1", "feduca, printed rule"} <= lines
 
 
+def test_no_line_of_a_figure_is_cut_off() -> None:
+    runs = STUDY.runs(QUICK)
+    findings = STUDY.judge(Results([result_of(run) for run in runs]), QUICK)
+    for figure in findings.figures:
+        for axes in figure.draw().axes:
+            values = np.concatenate([np.ravel(line.get_ydata()) for line in axes.get_lines()])
+            low, high = axes.get_ylim()
+            assert low <= np.nanmin(values.astype(float)), figure.name
+            assert np.nanmax(values.astype(float)) <= high, figure.name
+
+
 def test_the_table_as_printed_has_every_method_once() -> None:
     runs = STUDY.runs(QUICK)
     findings = STUDY.judge(Results([result_of(run) for run in runs]), QUICK)

@@ -115,6 +115,7 @@ def draw_deltas(runs: pd.DataFrame) -> Figure:
         _levels(right, of_test, "participation", name, colour)
     for axes, numbers in ((left, _GAPS_OF_PAPER), (right, _SHARES_OF_PAPER)):
         axes.plot(list(numbers), list(numbers.values()), "x", color=MUTED, label="the paper")
+        axes.set_ylim(bottom=0)  # after all lines, because it also fixes the top
     right.set_ylim(0, 1.02)
     right.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
     key(figure, right.get_legend_handles_labels()[0])
@@ -127,7 +128,6 @@ def _levels(axes: Axes, rows: pd.DataFrame, measure: str, name: str, colour: str
     axes.plot(means, color=colour, linewidth=1.6, label=name)
     axes.scatter(rows["delta"], rows[measure], color=colour, s=10, zorder=3)
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
 
 
 def draw_discrepancies(rows: pd.DataFrame) -> Figure:
@@ -147,7 +147,7 @@ def draw_discrepancies(rows: pd.DataFrame) -> Figure:
         means = rows[which].groupby("round")[["discrepancy", "bound"]].mean()
         axes.plot(means["bound"], color=MUTED, linewidth=1.2, linestyle=DASHES, label="bound")
         axes.plot(means["discrepancy"], color=BLUE, linewidth=1.6, label="measured")
-        axes.set_ylim(bottom=0)
         count(axes.xaxis)
+    panels[0].set_ylim(bottom=0)
     key(figure, panels[0].get_legend_handles_labels()[0])
     return figure
