@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from graphlib import TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,33 @@ def test_no_sql_numbers_its_placeholders() -> None:
         if re.search(r"[=( ]\?\d", node.value)
     ]
     assert found == []
+
+
+STARTS = re.compile("process|program|child|command|reading", re.IGNORECASE)
+
+
+def program_names(tree: ast.AST) -> Iterator[str]:
+    """The modules that a file starts as programs: what follows "-m", what begins a list, and what
+    is given to a call whose name speaks of a program."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            parts, starts = node.args, bool(STARTS.search(ast.unparse(node.func)))
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            parts, starts = node.elts, False
+        else:
+            continue
+        names = [part.value if isinstance(part, ast.Constant) else "" for part in parts]
+        first = "-m" if isinstance(node, ast.List) else ""
+        for before, name in pairwise([first, *names]):
+            if str(name).startswith("muster.") and (starts or before == "-m"):
+                yield str(name)
+
+
+def test_every_module_that_is_started_as_a_program_does_something() -> None:
+    found = {
+        name for path in modules().values() for name in program_names(ast.parse(path.read_text()))
+    }
+    assert {"muster.server.evaluation.process", "muster.client.processes.nursery"} <= found
+    for name in found:
+        path = modules().get(f"{name}.__main__") or modules()[name]
+        assert "__main__" in path.name or 'if __name__ == "__main__":' in path.read_text(), name

@@ -50,7 +50,7 @@ def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], ProcessBeside]:
 
 
 def _strategy(folder: Path) -> ProcessBeside:
-    return SpawnedProcess("muster.server.strategy.driver", folder / "logs/strategy.log")
+    return SpawnedProcess("muster.server.strategy.process", folder / "logs/strategy.log")
 
 
 def _stop_on_signal(stop: Callable[[], None]) -> None:

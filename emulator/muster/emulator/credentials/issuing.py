@@ -30,7 +30,7 @@ from muster.common.credentials import (
     write_credentials,
 )
 from muster.common.errors import ConfigError, reason_of
-from muster.emulator.monitoring.prometheus import write_scraper_files
+from muster.emulator.monitoring.scraper_files import write_scraper_files
 from muster.emulator.scenario.settings import Launch
 
 if TYPE_CHECKING:  # the library takes a while to import, and most runs do without

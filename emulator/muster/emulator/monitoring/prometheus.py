@@ -1,31 +1,12 @@
-"""The configuration and the credentials with which Prometheus reads the metrics of a run."""
+"""The configuration with which Prometheus reads the metrics of a run."""
 
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from muster.common.credentials import METRICS, Credentials, write_secret
+from muster.common.credentials import METRICS
+from muster.emulator.monitoring.scraper_files import AUTHORITY, CERTIFICATE, KEY, TOKEN
 from muster.wire.connections.encryption import server_host
-
-TOKEN: Final = "token"
-CERTIFICATE: Final = "certificate.pem"
-KEY: Final = "key.pem"
-AUTHORITY: Final = "authority.pem"
-
-
-def write_scraper_files(folder: Path, credentials: Credentials) -> None:
-    """Write the credentials into a folder. Without TLS there is only the token.
-
-    Prometheus reads them from files, again for every scrape: it needs no restart when the run
-    starts again or when its certificates are renewed.
-    """
-    write_secret(folder / TOKEN, credentials.shown.hex())
-    if credentials.tls is not None:
-        write_secret(folder / CERTIFICATE, credentials.tls.certificate)
-        write_secret(folder / KEY, credentials.tls.key)
-        write_secret(folder / AUTHORITY, credentials.tls.authority)
-
 
 CONFIG: Final = "setup/prometheus.yml"
 """The configuration for a Prometheus on the machine of the run, in the run folder. The folder is
