@@ -6,13 +6,7 @@ import ast
 import pytest
 from tests.mutations.applied import ROOT, Mutant, mutants
 
-from muster.server.aggregators import (
-    BUILT_IN,
-    Combining,
-    Recalling,
-    Remembering,
-    Stepping,
-)
+from muster.server.aggregators import BUILT_IN, Combining, Recalling, Remembering, Stepping
 from muster.server.rounds.modes import MODES
 
 IN_MAKE_TEST = ("tests/unit/", "tests/property/", "tests/simulation/", "tests/integration/")

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.chaos.plans import ChaosPlan, ProcessKiller, Victim
+from muster.chaos.killer import ProcessKiller, Victim
+from muster.chaos.plans import ChaosPlan
 from muster.chaos.run_processes import processes_with
 from muster.common.clock import Clock
 from muster.common.faults import TracedFault

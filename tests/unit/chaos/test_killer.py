@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from muster.chaos.plans import PlannedKill, ProcessKiller
+from muster.chaos.killer import PlannedKill, ProcessKiller
 
 
 def opened(round: int) -> dict[str, Any]:
