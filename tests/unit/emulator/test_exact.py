@@ -7,7 +7,7 @@ import pytest
 
 from muster.client.availability.k_of_n import effective_weights
 from muster.common.seeds import stream
-from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
+from muster.emulator.fleet.group_shares import EventGroup, shares_of_groups
 from muster.studies.agnostic.known import shares_by_enumeration, skew
 from muster.studies.fedipw.two_groups import fixed_point, prop_e1
 

@@ -12,7 +12,7 @@ from muster.common.distributions import UniformDistribution
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
+from muster.emulator.fleet.group_shares import EventGroup, shares_of_groups
 from muster.emulator.fleet.lives import life_of, members_of
 from muster.emulator.planning.oracle import oracle_of, shares_of
 from muster.emulator.planning.server_view import moments_of, population_of, require

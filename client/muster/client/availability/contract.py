@@ -165,7 +165,7 @@ class Availability(Plugin):
         """The form from which the emulator computes exactly how often each device takes part.
 
         With None, which is the default, aggregators that need these shares refuse the scenario. A
-        third form also needs its formula in `muster.emulator.fleet.closed_forms`, a branch in
+        third form also needs its formula in `muster.emulator.fleet.group_shares`, a branch in
         `muster.emulator.planning.oracle`, and a test in `tests/unit/emulator/test_exact.py`.
 
         Returns:

@@ -10,7 +10,7 @@ from muster.client.availability.contract import FixedDraws, GroupEvents
 from muster.client.availability.k_of_n import effective_weights
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
+from muster.emulator.fleet.group_shares import EventGroup, shares_of_groups
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.planning.result import Learning
 from muster.emulator.scenario.population import Resident

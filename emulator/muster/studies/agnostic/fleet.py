@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from muster.common.config import validate
-from muster.emulator.fleet.closed_forms import EventGroup
+from muster.emulator.fleet.group_shares import EventGroup
 from muster.emulator.scenario.scenario import Scenario
 
 DEVICES, PARTICIPANTS, STEPS = 100, 10, 5

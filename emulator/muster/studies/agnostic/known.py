@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.client.availability.k_of_n import effective_weights
 from muster.common.seeds import FloatArray, stream
-from muster.emulator.fleet.closed_forms import shares_of_groups
+from muster.emulator.fleet.group_shares import shares_of_groups
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario

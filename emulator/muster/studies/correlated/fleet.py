@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.common.config import validate
-from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
+from muster.emulator.fleet.group_shares import EventGroup, shares_of_groups
 from muster.emulator.scenario.scenario import Scenario
 
 SIZES = (3, 4, 3)
