@@ -7,6 +7,7 @@ from pathlib import Path
 from muster.common.errors import ConfigError
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.records.summary import clean
+from muster.emulator.records.tabular import aligned
 from muster.emulator.run_folder.folder import shown
 from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.studies.claims import Claim
@@ -24,7 +25,7 @@ def require_name(name: str | None) -> str:
     """
     if name:
         return name
-    there = [f"  {known:<14}{STUDIES.find(known).about}" for known in sorted(STUDIES.names())]
+    there = aligned([(known, STUDIES.find(known).about) for known in sorted(STUDIES.names())])
     raise ConfigError(
         "\n".join(["expected the name of a study, or --resume DIR. There are:", *there])
     )
