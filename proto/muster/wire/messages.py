@@ -516,15 +516,30 @@ def decode_fetch(request: pb.FetchRequest) -> Fetch:
 
 
 def _fill_update(out: pb.Update, update: Update) -> None:
-    out.client, out.round, out.attempt = update.key
-    for name in _PLAIN:
-        setattr(out, name, getattr(update, name))
-    for name, fact in zip(Facts._fields, update.facts, strict=True):
-        if fact is not None:
-            setattr(out, name, fact)
-    out.report = update.report
-    if update.held is not None:
-        out.held.largest, out.held.squared_norm = update.held
+    """Fill a message. This is written out because a loop of setattr takes three times as long."""
+    (
+        (out.client, out.round, out.attempt),
+        out.examples,
+        out.checksum,
+        out.length,
+        out.train_s,
+        out.fetch_s,
+        out.loss,
+        out.modelled_s,
+        out.fetch_wait_s,
+        out.fetched_at,
+        out.slot_wait_s,
+        out.steps,
+        facts,
+        out.report,
+        held,
+    ) = update
+    if facts is not NO_FACTS:
+        for name, fact in zip(Facts._fields, facts, strict=True):
+            if fact is not None:
+                setattr(out, name, fact)
+    if held is not None:
+        out.held.largest, out.held.squared_norm = held
 
 
 def decode_update(update: pb.Update) -> Update:
