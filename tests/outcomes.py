@@ -1,4 +1,5 @@
-"""What several runs of pytest did with every test, and which tests none of them played.
+"""What several runs of pytest did with every test, which tests none of them played, and how long
+each file of tests took.
 
 With MUSTER_OUTCOMES=FILE a run adds a line for each of its tests to FILE (`Recorder`, which
 conftest.py registers). `python -m tests.outcomes FILE` then reads the lines of all runs, and exits
@@ -10,6 +11,7 @@ import json
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,8 @@ from pathlib import Path
 import pytest
 
 LIST = Path(__file__).with_name("skipped.toml")
+_LONGEST = 30
+"""How many of the files that take longest are printed."""
 
 
 class Recorder:
@@ -26,16 +30,20 @@ class Recorder:
         self._file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" or report.skipped:
-            self._add(report.nodeid, _reason(report))
+        ended = report.when == "call" or report.skipped
+        self._add(
+            test=report.nodeid,
+            seconds=report.duration,
+            **({"skipped": _reason(report)} if ended else {}),
+        )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.skipped:
-            self._add(report.nodeid, _reason(report))
+            self._add(test=report.nodeid, seconds=0.0, skipped=_reason(report))
 
-    def _add(self, test: str, skipped: str | None) -> None:
+    def _add(self, **line: object) -> None:
         with self._file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps({"test": test, "skipped": skipped}) + "\n")
+            lines.write(json.dumps(line) + "\n")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str | None:
@@ -53,6 +61,9 @@ class Outcomes:
     played: set[str] = field(default_factory=set)
     skipped: dict[str, set[str]] = field(default_factory=dict)
     """The reasons of a test, or of a module, that some run skipped."""
+
+    seconds: Counter[str] = field(default_factory=Counter)
+    """How long the tests of each file took, with what they needed before and after."""
 
     def add(self, test: str, reason: str | None) -> None:
         if reason is None:
@@ -73,7 +84,9 @@ class Outcomes:
 def read(lines: Iterable[str]) -> Outcomes:
     outcomes = Outcomes()
     for line in map(json.loads, lines):
-        outcomes.add(line["test"], line["skipped"])
+        outcomes.seconds[line["test"].partition("::")[0]] += line["seconds"]
+        if "skipped" in line:
+            outcomes.add(line["test"], line["skipped"])
     return outcomes
 
 
@@ -117,7 +130,8 @@ def main() -> int:
         outcomes = read(lines)
     found = unexplained(outcomes, Allowed.listed(), given.without)
     never = len(outcomes.never_played())
-    said = [f"{len(outcomes.played)} tests were played, and {never} by no run"]
+    said = [f"{spent:7.0f} s  {file}" for file, spent in outcomes.seconds.most_common(_LONGEST)]
+    said += [f"{len(outcomes.played)} tests were played, and {never} by no run"]
     said += [f"  {test}: {'; '.join(sorted(reasons))}" for test, reasons in found.items()]
     if found:
         said.append(f"Play these in .ci/run, or enter their reasons in tests/{LIST.name}.")
