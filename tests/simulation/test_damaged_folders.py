@@ -14,7 +14,7 @@ from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.ledger import Ledger
-from muster.simulation.fleet import LARGE
+from muster.simulation.drawn_fleets import LARGE
 from muster.simulation.history import History
 from muster.simulation.invariants import model_hash
 from muster.simulation.programs import Programs, programs_of

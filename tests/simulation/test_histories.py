@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from random import Random
 
 import pytest
 
@@ -16,12 +17,15 @@ from muster.simulation.faults import (
     PowerCut,
     Rogue,
     Written,
+    drawn,
 )
 from muster.simulation.fleet import scenarios
 from muster.simulation.search import HistoryPlan, Simulator
 
 HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "300"))
 """Random histories that are played; other seeds than those of `make simulate`."""
+
+FLEETS_OF_TESTS = [*sorted(scenarios()), *(f"fleet-{number}" for number in range(6))]
 
 
 @pytest.mark.timeout(1500)
@@ -38,20 +42,10 @@ def test_random_histories_violate_nothing() -> None:
     assert played.stdout.rstrip().endswith("; 0 violate")
 
 
-@pytest.mark.parametrize("scenario", sorted(scenarios()))
-def test_the_same_history_takes_the_same_course(simulated: Simulator, scenario: str) -> None:
-    names = sorted(scenarios())
-    for round in range(3):
-        plan = simulated.random_plan(50 * len(names) + round * len(names) + names.index(scenario))
-        assert plan.scenario == scenario
-        first, second = (simulated.play(plan, traced=True) for _ in range(2))
-        assert first.trace == second.trace
-        assert first.trace
-
-
 def test_every_sort_of_fault_is_drawn(simulated: Simulator) -> None:
-    drawn = {type(fault).__name__ for n in range(400) for fault in simulated.random_plan(n).faults}
-    assert drawn == {
+    extent = simulated.reference("large").extent
+    faults = [f for n in range(200) for f in drawn(Random(n), extent, rogue=n % 4 == 0)]
+    assert {type(fault).__name__ for fault in faults} == {
         "Break",
         "ClockJump",
         "DiskFull",
@@ -111,14 +105,14 @@ def test_faults_strike(simulated: Simulator) -> None:
         assert not outcome.violations
 
 
-@pytest.mark.parametrize("scenario", sorted(scenarios()))
+@pytest.mark.parametrize("scenario", FLEETS_OF_TESTS)
 def test_a_full_disk_is_not_blamed_on_a_process(simulated: Simulator, scenario: str) -> None:
     for write in (1, 2, 3):
         plan = HistoryPlan(scenario, write, (DiskFull("upload", write),))
         assert not simulated.play(plan).violations, plan
 
 
-@pytest.mark.parametrize("scenario", sorted(scenarios()))
+@pytest.mark.parametrize("scenario", FLEETS_OF_TESTS)
 def test_a_server_that_was_stopped_blames_no_device(simulated: Simulator, scenario: str) -> None:
     """The longest pause also ends connections, and is longer than `server.stall_s`."""
     for step, seconds in ((100, 12.0), (150, 30.0), (200, 150.0)):

@@ -20,7 +20,7 @@ from tests.simulation.stated_numbers import Course, Liar, Place, course, places,
 
 from muster.common.config import validate
 from muster.emulator.scenario.scenario import Scenario
-from muster.simulation.fleet import LARGE
+from muster.simulation.drawn_fleets import LARGE
 from muster.simulation.programs import programs_of
 
 SHARE = 1 if os.environ.get("MUSTER_SOAK") == "1" else 2

@@ -12,47 +12,53 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 from muster.common.clock import WallClock
 from muster.simulation.batches import Batch, exhaustive_batch, random_batch
-from muster.simulation.search import HistoryPlan, simulator
+from muster.simulation.search import HISTORIES_OF_A_FLEET, HistoryPlan, simulator
 
 _BATCH = 100
-_BATCHES = 10
-"""Histories in a batch, and batches that a process plays before it ends. When it ends, it releases
-what killed simulated processes still held open."""
+"""Histories in a batch of an exhaustive search. In a random one, each fleet is a batch."""
+
+_HISTORIES = 1000
+"""Histories that a process plays before it ends. When it ends, it releases what killed simulated
+processes still held open."""
 
 _REPORT_S = 10.0
 
 
-def _batches(arguments: argparse.Namespace) -> tuple[Callable[..., Batch], list[object]]:
+def _batches(arguments: argparse.Namespace) -> tuple[Callable[..., Batch], list[Any], int]:
+    """The function that plays a batch, its arguments, and the size of a batch."""
     if arguments.every is None:
-        last = arguments.first + arguments.number
-        starts = range(arguments.first, last, _BATCH)
-        return random_batch, [(start, min(start + _BATCH, last)) for start in starts]
+        size, stop = HISTORIES_OF_A_FLEET, arguments.first + arguments.number
+        starts = [arguments.first, *range((arguments.first // size + 1) * size, stop, size)]
+        return random_batch, list(pairwise([*starts, stop])), size
     with simulator() as found:
         total = sum(1 for _ in found.every_plan(arguments.every, arguments.pairs))
     parts = range(0, total, _BATCH)
-    return exhaustive_batch, [(arguments.every, arguments.pairs, s, s + _BATCH) for s in parts]
+    batches = [(arguments.every, arguments.pairs, s, s + _BATCH) for s in parts]
+    return exhaustive_batch, batches, _BATCH
 
 
 def search(arguments: argparse.Namespace) -> int:
     """Play many histories and return the exit status."""
     clock = WallClock()
-    play, batches = _batches(arguments)
+    play, batches, size = _batches(arguments)
     began = reported = clock.monotonic()
     played, endings, violations = 0, Counter[str](), 0
     # Each process starts afresh: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     # Not concurrent.futures: with max_tasks_per_child, its pool hangs in Python 3.11.
-    with context.Pool(arguments.processes, maxtasksperchild=_BATCHES) as pool:
+    with context.Pool(arguments.processes, maxtasksperchild=_HISTORIES // size) as pool:
         for batch in pool.imap_unordered(play, batches):
             played += batch.played
             endings += batch.endings
             for plan, violation in batch.violations:
                 violations += 1
                 _print(f"\nseed {plan.seed} ({plan.scenario}) violates: {violation}")
-                _print("  shortest: " + ", ".join(map(str, plan.faults)))
+                _print("  shortest: " + (", ".join(map(str, plan.faults)) or "no fault at all"))
                 _print(f"  replay: {_replay(plan, arguments)}")
             now = clock.monotonic()
             if now - reported > _REPORT_S:

@@ -37,7 +37,7 @@ def broken_by(
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
         yield from _downloads(ledger)
-    yield from _silence(folder, faults)
+    yield from _silence(programs, folder, faults)
     yield from _leftovers(folder)
     if expected is not None and _reproducible(programs, faults):
         found = model_hash(folder)
@@ -157,15 +157,19 @@ def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) 
             yield f"{event}: the journal lacks {sorted(missing)} and invents {sorted(surplus)}"
 
 
-def _silence(folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
-    """Check that no device counts as silent, unless a fault silences devices."""
+def _silence(programs: Programs, folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
+    """Check that no device counts as silent, unless a fault or its life silences devices."""
+    silent = any(
+        getattr(group.availability, "absence", None) == "silent"
+        for group in programs.scenario.groups
+    )
     silencing = (
         isinstance(fault, Rogue)
         or (isinstance(fault, Break) and fault.how == "silently")
         or (isinstance(fault, Pause) and fault.process != "server")
         for fault in faults
     )
-    if not any(silencing):
+    if not silent and not any(silencing):
         for event in _events(folder / "journal.jsonl"):
             if event["event"] == "left" and "silent" in event["why"]:
                 yield f"{event['client']} is blamed: {event['why']}"
@@ -192,12 +196,14 @@ def _sums(ledger: sqlite3.Connection, outlives_round: bool) -> Iterator[str]:
     def one(query: str) -> int:
         return int(ledger.execute(f"SELECT coalesce(({query}), 0)").fetchone()[0])
 
-    # If models travel inside calls, only a process that has lost updates which it held back fetches
-    # one in chunks.
-    inside_calls = one("SELECT sum(bytes_down) FROM answers") > 0
-    fetched = one("SELECT count(*) FROM transfers WHERE direction = 'down'") > 0
-    in_chunks = fetched and not inside_calls
-    for way, table in (("up", "contributions"), ("down", "answers")):
+    # If all models travel in chunks, every byte is in a row of a transfer.
+    in_chunks = one("SELECT sum(bytes_down) FROM answers") == 0
+    inside = {
+        "up": "SELECT sum(bytes_up) FROM contributions c WHERE NOT EXISTS (SELECT 1 FROM transfers "
+        "t WHERE direction = 'up' AND t.client = c.client AND t.round = c.call_round)",
+        "down": "SELECT sum(bytes_down) FROM answers",
+    }
+    for way in ("up", "down"):
         in_rounds = one(f"SELECT sum(bytes_{way}) FROM rounds")
         total = in_rounds + one(f"SELECT bytes_{way} FROM run")
         found = one(f"SELECT sum(bytes) FROM transfers WHERE direction = '{way}'")
@@ -207,7 +213,7 @@ def _sums(ledger: sqlite3.Connection, outlives_round: bool) -> Iterator[str]:
             # Partial sums travel in chunks even if models and updates do not. Bytes of a round that
             # was dropped are only in the total. So are those of updates that a restarted server
             # gets again, because their assignments were open.
-            found += one(f"SELECT sum(bytes_{way}) FROM {table}")
+            found += one(inside[way])
             right = (outlives_round or in_rounds <= found) and found <= total
         if not right:
             yield f"{total} bytes went {way}, {in_rounds} of them in rounds; found {found}"

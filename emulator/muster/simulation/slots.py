@@ -32,7 +32,7 @@ class SimulatedSlots:
             told = self._asked.pop(device_round, None)
             if told is not None and not told.done():
                 told.set_result(granted)
-        return await asked
+        return await asyncio.shield(asked)  # a device that breaks off may ask again
 
     def turn(self, call: Call) -> AbstractAsyncContextManager[float]:
         """Hold a slot during a transfer, which was granted by `contend`; it waited for 0 s."""
