@@ -22,11 +22,12 @@ ROUNDS = 4
 
 def trains_badly(
     task: Any, module: Any, received: Any, examples: Any, settings: Any, *,
-    how: str = "raises", always: bool = False, **named: Any,
+    how: str = "raises", always: bool = False, first: bool = False, **named: Any,
 ) -> Trained:  # fmt: skip
-    """Train; but one device fails in one round, or all do in all."""
+    """Train; but one device fails in one round, or all do in the first round, or in all."""
     trained = muster_train(task, module, received, examples, settings, **named)
-    if not always and (named["client"], named["round"]) != ("dev-0001", 2):
+    fails = named["round"] == 1 if first else (named["client"], named["round"]) == ("dev-0001", 2)
+    if not always and not fails:
         return trained
     if how == "none":
         return None  # type: ignore[return-value]
@@ -103,3 +104,21 @@ def test_a_run_in_which_nobody_can_train_fails(tmp_path: Path) -> None:
         RunFailed, match=r"training failed on all 4 devices.* dev-0000: RuntimeError"
     ):
         run(tmp_path / "run", trainer={"always": True})
+
+
+ONE = {"selection": {"kind": "uniform", "k": 1}}
+
+
+def test_one_device_that_says_that_it_cannot_train_does_not_end_the_run(tmp_path: Path) -> None:
+    events = run(tmp_path / "run", trainer={"first": True}, server=ONE)
+    assert [e["status"] for e in events if e["event"] == "ended"] == ["completed"]
+
+
+def test_a_second_device_that_cannot_train_ends_it(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"round [23]: training failed on all 1 devices that were"):
+        run(tmp_path / "run", trainer={"always": True}, server=ONE)
+
+
+def test_an_only_device_that_cannot_train_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="round 1: training failed"):
+        run(tmp_path / "run", trainer={"always": True}, groups=[{"name": "dev", "count": 1}])

@@ -107,6 +107,7 @@ class Coordinator:
         linked = bool(config.shared)
         self._calls_ahead = inline and calls_ahead(config)
         self._closed: ClosedRound | None = None
+        self._fail_to_train: set[str] = set()  # processes
         self._rules = rules_of(config)
         self._signals = RunSignals(clock)
         shortest_s = min(settings.heartbeat_s, settings.stall_s, settings.transfer_idle_s)
@@ -274,12 +275,8 @@ class Coordinator:
         if round.phase is RoundPhase.COLLECTING:  # the run is to stop
             round.happen(RoundEvent.ABANDONED)
             return
-        if not self.versions.number and (failed := round.training_failed()) is not None:
-            raise RunFailed(
-                f"round {number}: training failed on all {len(round.cohort)} devices that were "
-                f"called, and no version has been made yet. {failed.key.client}: {failed.detail}. "
-                f"See the logs of the devices, mend the code or the data, and start again"
-            )
+        if not self.versions.number:
+            self._require_training(round)
         try:
             self._closed = await self._commit.close(round, opened_at, began)
         except RunStops:
@@ -288,6 +285,25 @@ class Coordinator:
         self._time.next_s = self._closed.next_s or 0.0
         if not (self._calls_ahead and self._has_next(number)):
             await self._commit_closed()
+
+    def _require_training(self, round: Round) -> None:
+        """Check that training does not fail on all devices. One process alone does not decide that,
+        unless there is no other.
+
+        Raises:
+            RunFailed: it has failed on all devices of the round, and in more than one process.
+        """
+        if (failed := round.training_failed()) is None:
+            return
+        failing, devices = self._fail_to_train, self.fleet.devices.values()
+        failing |= {pack.caller for pack in self.fleet.packs_of(round.cohort)}
+        if len(failing) == 1 and not all(d.revoked or d.is_of(failing) for d in devices):
+            return
+        raise RunFailed(
+            f"round {round.number}: training failed on all {len(round.cohort)} devices that were "
+            f"called, and no version has been made yet. {failed.key.client}: {failed.detail}. "
+            f"See the logs of the devices, mend the code or the data, and start again"
+        )
 
     def _next_round(self, number: int) -> Round:
         """Make the next round, or take the one that has taken over open assignments."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.common.exchange import (
@@ -80,6 +80,10 @@ class EnrolledDevice:
     def revoked(self) -> bool:
         """Whether its credentials have been revoked, so that it cannot come."""
         return self.away_until == _FOREVER
+
+    def is_of(self, callers: Collection[str]) -> bool:
+        """Whether its newest session is that of one of these processes."""
+        return self.pack is not None and self.pack.caller in callers
 
     def revoke(self) -> None:
         """Expect nothing more from it."""
