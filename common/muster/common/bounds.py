@@ -80,6 +80,14 @@ Depth = Annotated[int, Field(ge=1, le=32)]
 """A number of layers or blocks on top of one another."""
 
 
+Bounds = tuple[float, float]
+"""The smallest and the largest value of a number."""
+
+COVARIATE: Final = 1e30
+"""The largest absolute value of any covariate. Squares of products of two such values are
+finite."""
+
+
 def in_range(number: float) -> bool:
     """Whether `number` is in the range of a `Number`."""
     return -LARGEST <= number <= LARGEST

@@ -19,9 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
-from muster.common.bounds import LARGEST, LogDeviation, NotNegative, Number, Positive, in_range
+from muster.common.bounds import (
+    COVARIATE,
+    LARGEST,
+    Bounds,
+    LogDeviation,
+    NotNegative,
+    Number,
+    Positive,
+    in_range,
+)
 from muster.common.plugins import Plugin, Registry
-from muster.common.seeds import FloatArray, normals
+from muster.common.seeds import FARTHEST_NORMAL, FloatArray, normals
 
 Values = NDArray[Any]
 """float64, or text."""
@@ -54,6 +63,11 @@ class Distribution(Plugin):
         """All texts that the distribution can give; empty if it gives numbers."""
         return []
 
+    def bounds(self) -> Bounds:
+        """The smallest and the largest number that it can give. A distribution that says nothing
+        has the bounds of any covariate."""
+        return -COVARIATE, COVARIATE
+
     def gives_numbers(self) -> bool:
         """Whether the distribution may be used where a number is needed."""
         return not self.levels()
@@ -76,6 +90,11 @@ class ConstantDistribution(Distribution):
     ) -> Values:
         return np.full(len(numbers), self.value)
 
+    def bounds(self) -> Bounds:
+        if isinstance(self.value, str):
+            return super().bounds()
+        return self.value, self.value
+
     def levels(self) -> list[str]:
         return [self.value] if isinstance(self.value, str) else []
 
@@ -93,6 +112,10 @@ class Normal(Distribution):
         self, numbers: FloatArray, clients: Sequence[str] = (), positions: Sequence[int] = ()
     ) -> Values:
         return self.mean + self.sd * normals(*numbers.T)[0]
+
+    def bounds(self) -> Bounds:
+        away = FARTHEST_NORMAL * self.sd
+        return self.mean - away, self.mean + away
 
 
 class UniformDistribution(Distribution):
@@ -115,6 +138,9 @@ class UniformDistribution(Distribution):
     ) -> Values:
         return self.low + (self.high - self.low) * numbers[:, 0]
 
+    def bounds(self) -> Bounds:
+        return self.low, self.high
+
 
 class LogNormal(Distribution):
     """Log-normal, median · exp(sigma · N(0, 1)): positive, with a long upper tail."""
@@ -129,6 +155,10 @@ class LogNormal(Distribution):
         self, numbers: FloatArray, clients: Sequence[str] = (), positions: Sequence[int] = ()
     ) -> Values:
         return self.median * np.exp(self.sigma * normals(*numbers.T)[0])
+
+    def bounds(self) -> Bounds:
+        factor = math.exp(FARTHEST_NORMAL * self.sigma)
+        return self.median / factor, self.median * factor
 
 
 class Categorical(Distribution):

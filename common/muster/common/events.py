@@ -215,7 +215,8 @@ class TrainingFailed(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """An aggregator gave a warning. Each server process writes the same warning once.
+    """An aggregator gave a warning, or a device reports covariates that it cannot have, so that
+    they count as not known. Each server process writes the same warning once.
 
     Attributes:
         by: the name of the aggregator.

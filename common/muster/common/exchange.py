@@ -191,13 +191,13 @@ class Identity(NamedTuple):
 
     Attributes:
         capacity: share of a model that the device can train.
-        z: covariates Z as numbers, by name; a category is `name=level`.
+        z: covariates Z as numbers, by name; a category is `name=level`. None: they are not known.
     """
 
     client: str
     examples: int
     capacity: float = 1.0
-    z: Mapping[str, float] = MappingProxyType({})
+    z: Mapping[str, float] | None = MappingProxyType({})
 
 
 class Observation(NamedTuple):

@@ -30,6 +30,10 @@ class Reported(NamedTuple):
         """Whether an aggregator can use a value."""
         return value is not None and self.least <= value <= self.most
 
+    def up_to(self, most: float) -> "Reported":
+        """The same with a largest value of at most this."""
+        return self._replace(most=min(self.most, most))
+
 
 class Facts(NamedTuple):
     """What a device measured for an update; None: it did not.
@@ -49,3 +53,6 @@ FACTS: Mapping[str, Reported] = {
     name: get_args(hint)[1] for name, hint in get_type_hints(Facts, include_extras=True).items()
 }
 """What is said of each fact, by name."""
+
+LOSSES = frozenset(name for name, said in FACTS.items() if said.reason == "loss")
+"""The facts that are losses."""

@@ -70,6 +70,10 @@ def _text(*parts: str | int) -> bytes:
     return "".join([f"{len(part)}:{part}" for part in map(str, parts)]).encode()
 
 
+FARTHEST_NORMAL = 8.6
+"""No number of `normals` is farther from 0: the largest number below 1 gives 8.572."""
+
+
 def normals(u: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Two arrays of standard normal numbers from uniform ones in [0, 1) (Box, Muller 1958)."""
     radius, angle = np.sqrt(-2 * np.log1p(-u)), 2 * np.pi * v

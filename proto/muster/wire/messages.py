@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from muster.common.bounds import FORESEEN_STEPS, INSTRUCTION_BYTES
+from muster.common.bounds import COVARIATE, FORESEEN_STEPS, INSTRUCTION_BYTES
 from muster.common.errors import RemoteProtocolError, Unencodable
 from muster.common.exchange import (
     Answer,
@@ -74,9 +74,6 @@ DETAIL = 500
 LONGEST_S = 1e12
 """The largest number of seconds: 30,000 years. UNIX times are below it, and sums stay finite."""
 
-LARGEST_COVARIATE = 1e30
-"""The largest absolute value of a covariate. Squares of products of two such values are finite."""
-
 _CHECKSUM_BYTES = 16
 _LONGEST_NAME = 200
 """Most characters of a name in a fingerprint, and of a name in a message."""
@@ -124,9 +121,9 @@ def _short(text: bytes, field: str) -> bytes:
 
 
 def _covariates(values: Sequence[float], field: str) -> Sequence[float]:
-    if not all(abs(value) <= LARGEST_COVARIATE for value in values):  # a NaN compares as false
+    if not all(abs(value) <= COVARIATE for value in values):  # a NaN compares as false
         raise RemoteProtocolError(
-            f"{field} {list(values)}; expected finite numbers of at most {LARGEST_COVARIATE:g}"
+            f"{field} {list(values)}; expected finite numbers of at most {COVARIATE:g}"
         )
     return values
 

@@ -43,10 +43,10 @@ def admission(fleet: Fleet) -> Admission:
     return Admission(UpdateFormats({}, {}, 3, None, fleet), fleet)
 
 
-def admission_for(rule: str, fleet: Fleet) -> Admission:
+def admission_for(rule: str, fleet: Fleet, max_loss: float = math.inf) -> Admission:
     settings = validate(ServerSettings, {"rounds": 5, "aggregator": rule}, "test")
     needs = settings.aggregator.needs()
-    return Admission(UpdateFormats({}, {}, 3, None, fleet), fleet, needs)
+    return Admission(UpdateFormats({}, {}, 3, None, fleet), fleet, needs, max_loss)
 
 
 def round_of(number: int) -> Round:
@@ -196,3 +196,14 @@ def test_the_steps_of_a_function_of_ones_own_are_not_bounded(
     refused = admission.known_receipt(pack, update())
     assert refused is not None
     assert refused.detail == "0 local steps; expected at least 1"
+
+
+@pytest.mark.parametrize(("loss", "refused"), [(2.5, False), (2.6, True), (3.4e38, True)])
+def test_a_loss_above_that_of_the_guard_is_refused(
+    fleet: Fleet, pack: ConnectedPack, loss: float, refused: bool
+) -> None:
+    admission = admission_for("q-fedavg", fleet, max_loss=2.5)
+    admission.open(round_of(1))
+    receipt = admission.known_receipt(pack, update(facts=Facts(loss)))
+    assert (receipt is not None) == refused
+    assert receipt is None or receipt.reason is Reason.LOSS

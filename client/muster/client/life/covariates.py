@@ -12,12 +12,13 @@ Where numbers are needed, a covariate of words becomes a column of 0 and 1 for e
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from muster.common.bounds import Number
+from muster.common.bounds import Bounds, Number
 from muster.common.config import Section
 from muster.common.distributions import (
     AnyDistribution,
@@ -30,16 +31,19 @@ from muster.common.distributions import draw as draw_numbers
 from muster.common.exchange import PROPENSITY
 from muster.common.seeds import FloatArray, Numbers
 
-DEVICE_QUANTITIES: Final = (
-    "battery",
-    "charging",
-    "unmetered",
-    "idle",
-    "hour_sin",
-    "hour_cos",
-    "recent",
+DEVICE_QUANTITIES: Final[Mapping[str, Bounds]] = MappingProxyType(
+    {
+        "battery": (0.0, 1.0),
+        "charging": (0.0, 1.0),
+        "unmetered": (0.0, 1.0),
+        "idle": (0.0, 1.0),
+        "hour_sin": (-1.0, 1.0),
+        "hour_cos": (-1.0, 1.0),
+        "recent": (0.0, 1.0),
+    }
 )
-"""Quantities that a device knows of itself before a round, which X may have by these names."""
+"""Quantities that a device knows of itself before a round, which X may have by these names, with
+their bounds."""
 
 RESERVED: Final = (
     "client",
@@ -110,6 +114,15 @@ class Covariates(Section):
             ValueError: a file cannot be read.
         """
         return {name: distribution_of(setting).levels() for name, setting in self.z.items()}
+
+    def x_bounds(self) -> dict[str, Bounds]:
+        """Every covariate X with the smallest and the largest value that a device can observe."""
+        return {
+            name: DEVICE_QUANTITIES[setting]
+            if isinstance(setting, str)
+            else distribution_of(setting).bounds()
+            for name, setting in self.x.items()
+        }
 
     def draw(
         self, seed: int, clients: Sequence[str], positions: Sequence[int]

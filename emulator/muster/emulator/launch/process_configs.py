@@ -10,6 +10,7 @@ from muster.client.connection.slots import SlotsPort
 from muster.client.faults.scheduled import faults_of, update_faults
 from muster.client.life.settings import Life
 from muster.client.processes.config import NurseryProcess, PackProcess
+from muster.common.bounds import Bounds
 from muster.common.credentials import (
     SECRETS,
     SUPERVISOR,
@@ -46,7 +47,7 @@ from muster.emulator.planning import plan
 from muster.emulator.planning.oracle import oracle_of
 from muster.emulator.planning.plan import Progress, can_plan, instants, must_play
 from muster.emulator.planning.result import Learning, write_plan
-from muster.emulator.planning.server_view import moments_of
+from muster.emulator.planning.server_view import moments_of, z_bounds_of
 from muster.emulator.records.inputs import inputs_of
 from muster.emulator.scenario.local_work import announced_training, most_steps, training_time
 from muster.emulator.scenario.population import population, write_population
@@ -218,9 +219,11 @@ class ProcessConfigs:
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
             z=scenario.z_columns,
+            z_bounds=z_bounds_of(scenario, residents),
             moments=moments_of(scenario, residents),
             oracle=oracle_of(scenario, residents),
-            x={group.name: _reported_x(scenario, group) for group in scenario.groups},
+            x={group.name: list(_reported_x(scenario, group)) for group in scenario.groups},
+            x_bounds={group.name: _reported_x(scenario, group) for group in scenario.groups},
             calls_ahead=scenario.clock.lockstep and not self._declines(),
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
@@ -329,10 +332,10 @@ class ProcessConfigs:
         write_plan(self.folder, plan(scenario, learning, progress))
 
 
-def _reported_x(scenario: Scenario, group: Group) -> list[str]:
-    """Names of the values that devices of a group report before a round, in order."""
-    oracle = life_of(scenario, group).tells_propensity
-    return [*group.covariates.x, *([PROPENSITY] if oracle else [])]
+def _reported_x(scenario: Scenario, group: Group) -> dict[str, Bounds]:
+    """The values that devices of a group report before a round, in order, with their bounds."""
+    oracle = {PROPENSITY: (0.0, 1.0)} if life_of(scenario, group).tells_propensity else {}
+    return group.covariates.x_bounds() | oracle
 
 
 def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from muster.common.bounds import DEVICES, RUNNING_DEVICES
+from muster.common.bounds import DEVICES, RUNNING_DEVICES, Bounds
 from muster.common.errors import ConfigError
 from muster.common.features import Feature
 from muster.common.seeds import stream
-from muster.emulator.fleet.lives import z_of_all
+from muster.emulator.fleet.lives import by_group, z_of, z_of_all
 from muster.emulator.planning.oracle import oracle_of
 from muster.emulator.scenario.population import Resident, population
 from muster.emulator.scenario.scenario import Scenario
@@ -43,6 +43,18 @@ def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, f
             error = stream(scenario.seed, "moments", name).standard_normal()
             found[name] += settings.moments_noise * float(error)
     return found
+
+
+def z_bounds_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, dict[str, Bounds]]:
+    """The columns of covariates Z that devices of each group have, with the smallest and the
+    largest value in the population."""
+    of_groups = {g.name: z_of(g, devices) for g, devices in by_group(scenario, residents)}
+    ends: dict[str, list[float]] = {}
+    for columns in of_groups.values():
+        for name, values in columns.items():
+            ends.setdefault(name, []).extend((float(values.min()), float(values.max())))
+    bounds = {name: (min(found), max(found)) for name, found in ends.items()}
+    return {group: {name: bounds[name] for name in of_groups[group]} for group in of_groups}
 
 
 def population_of(scenario: Scenario, residents: Sequence[Resident]) -> Population:

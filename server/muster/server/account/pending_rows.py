@@ -84,7 +84,7 @@ class PendingRows:
         """Add the new session of a pack's devices."""
         fingerprint, now = json.dumps(pack.fingerprint._asdict()), self._clock.now()
         for client, device in pack.devices.items():
-            z = json.dumps(device.z, sort_keys=True)
+            z = None if device.z is None else json.dumps(device.z, sort_keys=True)
             self._transaction.sessions.append((client, fingerprint, now, z, device.capacity))
 
     def restore(self, covariates: Iterable[tuple[str, str]], reports: Iterable[ReportRow]) -> None:

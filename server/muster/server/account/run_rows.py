@@ -69,7 +69,7 @@ class MemberRow(NamedTuple):
         enrolled: 1: it may train, and has a process; 0: it may not. With `server.information =
             "limited"` devices that may not train have no row.
         z: JSON of its covariates Z as numbers, a word as `name=level` with 0 or 1; with limited
-            information NULL until it has connected.
+            information NULL until it has connected, and if it reported some that it cannot have.
         capacity: share of the model that it can train; NULL until it has connected.
         enrolled_at: when it first connected; NULL: never.
         sessions: how often it connected; more than 1: it or the server was restarted or

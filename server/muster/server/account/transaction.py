@@ -33,8 +33,8 @@ class PendingTransaction:
     Attributes:
         bytes_up, bytes_down: bytes of the bodies that were received from devices and sent to them,
             in chunks and inside other messages.
-        sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
-            enrolled.
+        sessions: (client, JSON of its fingerprint, time, JSON of its Z or None, capacity) of
+            devices that enrolled.
         resent: (bytes, round, client) of models that were sent again for answers that are entered.
         memory: the places of the last updates of the clients that counted in the round.
         work: how far work over shared links is, in the modes in which it may outlive its round.
@@ -43,7 +43,7 @@ class PendingTransaction:
 
     contributions: list[ContributionRow] = field(default_factory=list)
     transfers: list[TransferRow] = field(default_factory=list)
-    sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
+    sessions: list[tuple[str, str, float, str | None, float]] = field(default_factory=list)
     estimates: list[EstimateRow] = field(default_factory=list)
     resent: list[tuple[int, int, str]] = field(default_factory=list)
     memory: Sequence[MemoryRow] = ()

@@ -24,6 +24,7 @@ from muster.server.aggregators.inverse import InversePropensity
 from muster.server.aggregators.values import State, Weighing
 from muster.server.knowledge.calibration import CalibrationResult as Weights
 from muster.server.knowledge.calibration import calibrate
+from muster.server.knowledge.leverage import largest_leverage
 from muster.server.knowledge.population import Population
 
 
@@ -75,7 +76,8 @@ class Calibrated(InversePropensity):
         n = float(np.count_nonzero(q >= 0))
         places = population.places([c.client for c in cohort.contributions])
         # Scaled by n, so that the mean of n·q over the enrolled is 1, as with propensities.
-        weights = (n * q[places] / took_part.chances).tolist()
+        # A device whose Z is not known has no q, and its update the weight 0.
+        weights = (n * np.maximum(q[places], 0.0) / took_part.chances).tolist()
         return Weighing(
             weights,
             self.normaliser_of(weights, n),
@@ -115,18 +117,28 @@ class Calibrated(InversePropensity):
             "residual": found.residual,
             "fallen_back": "; ".join(found.fallen_back),
         }
-        estimates = {"calibration": calibration, "calibration_residuals": residuals}
-        return q, estimates, found.fallen_back
+        leverage = largest_leverage(self._moments(population, known), np.flatnonzero(known))
+        estimates = {
+            "calibration": calibration,
+            "calibration_residuals": residuals,
+            "leverage_calibration": leverage.estimate(population.clients),
+        }
+        warned = leverage.warnings(population.clients, "the calibration")
+        return q, estimates, [*found.fallen_back, *warned]
 
     def _solve(
         self, population: Population, known: BoolArray, if_infeasible: Literal["refuse", "soft"]
     ) -> Weights:
-        features = self._features(population.columns)
-        columns = dict(zip(population.columns, population.z()[known].T, strict=True))
-        b = np.column_stack([feature.of(columns) for feature in features])
-        target = np.array([population.moments[feature.text] for feature in features])
-        names = [feature.text for feature in features]
+        names = [feature.text for feature in self._features(population.columns)]
+        target = np.array([population.moments[name] for name in names])
+        b = self._moments(population, known)
         return calibrate(self.method, b, target, self.penalty, if_infeasible, names)
+
+    def _moments(self, population: Population, known: BoolArray) -> FloatArray:
+        """b(Z) of the devices whose covariates the server knows."""
+        columns = dict(zip(population.columns, population.z()[known].T, strict=True))
+        features = self._features(population.columns)
+        return np.column_stack([feature.of(columns) for feature in features])
 
     def _features(self, columns: Sequence[str]) -> list[Feature]:
         if self.on is None:

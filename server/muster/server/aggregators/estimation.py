@@ -22,6 +22,7 @@ from muster.common.seeds import BoolArray, FloatArray, IntArray
 from muster.server.aggregators.facts import Cohort, Conditions
 from muster.server.aggregators.inverse import of_contributions
 from muster.server.aggregators.values import State
+from muster.server.knowledge.leverage import largest_leverage
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.propensity import (
     CLASSIFIERS,
@@ -110,12 +111,18 @@ class ParticipationModel(Section):
         participation, population = cohort.participation, cohort.population
         latest, z = participation.latest, population.z()
         fitted, warnings = _kept(state, "participation"), list[str]()
+        estimates: dict[str, Any] = {}
         last = int(state["participation_round"]) if "participation_round" in state else 0
         if refit_due(cohort.round, last, self.refit_growth):
             rows = participation.pooled()
             features = self._features(cohort, z, rows.places, rows.x)
             fitted, warnings = _fit(self.classifier, features, rows.took_part, "participation")
             last = cohort.round if fitted else 0
+            if fitted:
+                known = np.isfinite(features).all(axis=1)
+                leverage = largest_leverage(features[known], rows.places[known])
+                estimates["leverage_participation"] = leverage.estimate(population.clients)
+                warnings = [*warnings, *leverage.warnings(population.clients, "participation")]
         features = self._features(cohort, z, latest.places, latest.x)
         known = np.isfinite(features).all(axis=1)
         of_rows = _chances(self.classifier, fitted, features[known])
@@ -123,7 +130,7 @@ class ParticipationModel(Section):
         chances, unknown = of_contributions(cohort, latest.places[known], of_rows)
         z_names = self.z if self.z is not None else population.columns
         x_names = self.x if self.x is not None else participation.columns
-        estimates: dict[str, Any] = {
+        estimates |= {
             "participation": _coefficients(fitted, [*z_names, *x_names]),
             "overlap_participation": overlap_of(of_rows),
             "clipped_participation": clipped_count,

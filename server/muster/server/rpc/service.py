@@ -137,7 +137,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if refusal is not None:
                 return pb.EnrollReply(refusal=refusal)
             fingerprint = messages.decode_fingerprint(request.fingerprint)
-            identities = [messages.decode_identity(device) for device in request.devices]
+            covariates = self._coordinator.receiver.covariates
+            stated = [messages.decode_identity(device) for device in request.devices]
+            identities = [covariates.of_identity(identity) for identity in stated]
             for old in self._fleet.packs_of(identity.client for identity in identities):
                 self._transfers.end(old, "its device enrolled again")
                 self._leave(old, "its device enrolled again")
@@ -262,7 +264,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if message.answers:
                 self._coordinator.answered(pack, message.answers)
             for seen in message.seen:
-                self._coordinator.receiver.answers.see(pack, seen)
+                self._coordinator.receiver.see(pack, seen)
 
     @staticmethod
     async def _write(outbox: Outbox, context: Context) -> None:

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from muster.common.bounds import Bounds
 from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
@@ -82,6 +83,10 @@ class ServerProcess(Section):
     z: list[str] = Field(default_factory=list)
     """Columns of the covariates Z that at least one group has."""
 
+    z_bounds: dict[str, dict[str, Bounds]] = Field(default_factory=dict)
+    """By group, the columns of Z that its devices have, with the smallest and the largest value in
+    the population. A group that is absent has no bounds."""
+
     moments: dict[str, float] = Field(default_factory=dict)
     """Population means of the columns of Z and of the features that the aggregator asks for."""
 
@@ -90,6 +95,10 @@ class ServerProcess(Section):
 
     x: dict[str, list[str]] = Field(default_factory=dict)
     """Names of the covariates X by group, in the order in which devices report them."""
+
+    x_bounds: dict[str, dict[str, Bounds]] = Field(default_factory=dict)
+    """The smallest and the largest value of each covariate X, by group. A group that is absent has
+    no bounds."""
 
     calls_ahead: bool = False
     """Whether a round may be called while the round before it is being committed. It has an effect

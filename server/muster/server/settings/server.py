@@ -47,6 +47,12 @@ class Guard(Section):
     max_norm: Positive | None = None
     """Largest Euclidean norm of an update. Absent: no limit."""
 
+    max_loss: Positive | None = None
+    """Largest loss that a device may report to a rule that weighs by losses: before its training
+    (`q-fedavg`), or of a model on its validation examples (`incfl`, `aaggff-s`). A device that
+    reports a larger one does not count in that round. Without a limit, one device that reports a
+    huge loss decides the weights of all. Absent: that of the protocol."""
+
 
 class ServerSettings(Section):
     """How the server runs rounds."""
@@ -96,7 +102,7 @@ class ServerSettings(Section):
     information: Literal["full", "limited"] = "full"
     """The server's knowledge of the population. With "full" it knows the covariates Z and the
     enrollment of every device. With "limited" it knows only those of the enrolled devices, and the
-    population's means of Z."""
+    population's means and ranges of Z."""
 
     transfers: DeviceCount = 8
     """Number of uploads and downloads at the same time. Others wait in a queue, in order."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection
 
 from muster.common.exchange import Answer, Key, Outcome, Reason, Receipt, Update
-from muster.common.facts import FACTS
+from muster.common.facts import FACTS, LOSSES
 from muster.server.aggregators.facts import REPORTED, Need
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
 from muster.server.fleet.fleet import Fleet
@@ -26,16 +26,26 @@ class Admission:
 
     Args:
         needs: what the aggregator needs to know of updates.
+        max_loss: the largest loss that a device may report.
     """
 
-    def __init__(self, formats: UpdateFormats, fleet: Fleet, needs: Collection[Need] = ()) -> None:
+    def __init__(
+        self,
+        formats: UpdateFormats,
+        fleet: Fleet,
+        needs: Collection[Need] = (),
+        max_loss: float = math.inf,
+    ) -> None:
         self.round: Round | None = None
         self.past: Round | None = None
         self.newest_round = 0
         self._formats = formats
         self._fleet = fleet
         self._needs_steps = Need.STEPS in needs
-        self._needed = [fact for need, fact in REPORTED.items() if need in needs]
+        needed = [fact for need, fact in REPORTED.items() if need in needs]
+        self._needed = {
+            fact: FACTS[fact].up_to(max_loss if fact in LOSSES else math.inf) for fact in needed
+        }
 
     def open(self, round: Round) -> None:
         """Judge updates against this round from now on."""
@@ -93,8 +103,8 @@ class Admission:
         if not int(self._needs_steps) <= update.steps <= _most(device):
             expected = "expected at least 1" if not update.steps else f"at most {device.most_steps}"
             return Reason.STEPS, f"{update.steps} local steps; {expected}"
-        for fact in self._needed:
-            said, value = FACTS[fact], getattr(update.facts, fact)
+        for fact, said in self._needed.items():
+            value = getattr(update.facts, fact)
             if not said.allows(value):
                 expected = f"expected a number from {said.least:g} to {said.most:g}"
                 return Reason(said.reason), f"{fact} is {value}; {expected}"

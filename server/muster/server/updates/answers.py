@@ -2,12 +2,13 @@
 themselves."""
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 from muster.common.clock import Clock
 from muster.common.events import Answered, Declined, Tell, TrainingFailed
-from muster.common.exchange import Answer, Decision, Observation, Reason
+from muster.common.exchange import Answer, Decision, Observation, Reason, Valuation
 from muster.server.account.pending_rows import PendingRows
 from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.fleet import Fleet
@@ -20,9 +21,21 @@ log = logging.getLogger(__name__)
 
 
 class Answers:
-    """Enters answers and reports of devices."""
+    """Enters answers and reports of devices.
 
-    def __init__(self, pending: PendingRows, fleet: Fleet, clock: Clock, tell: Tell) -> None:
+    Args:
+        max_loss: the largest loss that a valuation may have.
+    """
+
+    def __init__(
+        self,
+        pending: PendingRows,
+        fleet: Fleet,
+        clock: Clock,
+        tell: Tell,
+        max_loss: float = math.inf,
+    ) -> None:
+        self._max_loss = max_loss
         self._pending = pending
         self._fleet = fleet
         self._clock = clock
@@ -60,9 +73,11 @@ class Answers:
         device = pack.devices.get(client)
         if device is None:
             return False
-        if answer.fault:
-            log.warning("the valuation of %s is refused: %s", client, answer.fault)
-            answer = answer._replace(decision=Decision.DECLINE, reason=Reason.VALUATION)
+        if fault := answer.fault or self._fault_of(answer.valuation):
+            log.warning("the valuation of %s is refused: %s", client, fault)
+            answer = answer._replace(
+                decision=Decision.DECLINE, reason=Reason.VALUATION, valuation=None, fault=fault
+            )
         if answer.state is not None or answer.x:
             self.see(pack, Observation(client, answer.state, answer.x))
         if updates is None:
@@ -84,6 +99,13 @@ class Answers:
                 self._tell(TrainingFailed(round.number, client, answer.detail))
         # If a device comes back and accepts again, that is no progress.
         return first or answer.decision is not Decision.ACCEPT
+
+    def _fault_of(self, valuation: Valuation | None) -> str:
+        """What is wrong with the losses of a valuation; empty: nothing."""
+        losses = () if valuation is None else (valuation.received_loss, valuation.own_loss)
+        wrong = [loss for loss in losses if loss is not None and abs(loss) > self._max_loss]
+        limit = f"expected at most {self._max_loss:g} (server.guard.max_loss)"
+        return f"a loss of {wrong[0]:g}; {limit}" if wrong else ""
 
     def tell_declined(self, round: Round | None) -> None:
         """Tell of the devices that declined since the last call. One event has all of them, because

@@ -5,19 +5,30 @@ An update passes these steps in order: `Admission` judges its header, its body i
 that does not count goes to `UncountedUpdates`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
-from muster.common.events import Received, Tell
+from muster.common.events import Received, Tell, Warned
 from muster.common.exact_sum import ExactSum
-from muster.common.exchange import Answer, Body, Commit, Key, Outcome, Receipt, Update
+from muster.common.exchange import (
+    Answer,
+    Body,
+    Commit,
+    Key,
+    Observation,
+    Outcome,
+    Receipt,
+    Update,
+)
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.traffic import Transfer, TransferCost
 from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregators import Contribution, State
+from muster.server.fleet.covariates import ReportedCovariates
 from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.durations import WorkDurations
 from muster.server.fleet.fleet import Fleet
@@ -46,6 +57,7 @@ class UpdateReceiver:
         answers: enters what devices answer and report.
         formats: the formats of the updates.
         durations: bounds what devices state of the durations of their work.
+        covariates: bounds what devices state of their covariates.
 
     Args:
         worker: the thread in which large vectors are folded, one at a time.
@@ -81,9 +93,17 @@ class UpdateReceiver:
         self._clock = clock
         self._tell = tell
         self._closed = closed
-        self.answers = Answers(self.pending, fleet, clock, tell)
+        max_loss = settings.guard.max_loss or math.inf
+        self.answers = Answers(self.pending, fleet, clock, tell, max_loss)
         self.durations = WorkDurations(fleet.devices, formats.sizes)
-        self._admission = Admission(formats, fleet, rule.needs())
+        self.covariates = ReportedCovariates(
+            fleet.devices,
+            config.z_bounds,
+            config.x_bounds,
+            {m.client: m.z for m in config.population if m.z is not None},
+            lambda what: tell(Warned(self.newest_round, rule.kind, what)),
+        )
+        self._admission = Admission(formats, fleet, rule.needs(), max_loss)
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
         # In lockstep with a goal, with links that make devices late, or if updates may count in a
         # later round, the updates that count are known only when all devices have spoken.
@@ -212,7 +232,7 @@ class UpdateReceiver:
         receipts = []
         try:
             for stated, body in answers:
-                answer = self.durations.of_answer(stated)
+                answer = self.covariates.of_answer(self.durations.of_answer(stated))
                 if self.answers.enter(pack, answer, self.updates):
                     self._patience.renew()
                 if answer.update is not None:
@@ -221,6 +241,10 @@ class UpdateReceiver:
             self.answers.tell_declined(self.round)
             self._report_if_closed()
         return receipts
+
+    def see(self, pack: ConnectedPack, seen: Observation) -> None:
+        """See `Answers.see`."""
+        self.answers.see(pack, self.covariates.of_observation(seen))
 
     def decline_known_away(self, clients: Sequence[str]) -> None:
         """See `Answers.decline_known_away`; for the open round."""
