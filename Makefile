@@ -93,9 +93,9 @@ site: .venv-site/installed  ## build the pages as a site with search, .site/html
 	$(PYTHON) docs/website/stage.py
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --config-file docs/website/mkdocs.yml
 
-soak: install  ## the long tests, and the crash tests with 20 kills of every sort (about 8 minutes)
+soak: install  ## the long tests, and the crash tests with 20 kills of every sort (about 25 minutes)
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
-	MUSTER_SOAK=1 $(BIN)/pytest tests/simulation/test_stated_numbers.py
+	MUSTER_SOAK=1 $(BIN)/pytest tests/simulation/test_claims.py
 	MUSTER_SOAK=1 MUSTER_TEST_DOCKER=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations
 
 combinations: install  ## play all combinations of rules and other features in virtual time (about an hour)

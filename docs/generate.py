@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
+from generation.claims import influences
 from generation.combinations import of_features, of_rules
 from generation.commands import commands
 from generation.devices import links, networks, profiles
@@ -47,6 +48,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
     },
     "metrics.md": {"buckets": buckets, "metrics": metrics},
     "results.md": {"events": events, **{t.name: columns(t) for t in LEDGER_TABLES}},
+    "security.md": {"influences": influences},
     "scenario.md": {
         "sections": scenario_sections,
         "profiles": profiles,

@@ -379,6 +379,23 @@ async def test_certificates_are_replaced_without_a_restart(
     assert (await status(operator_pb2.StatusRequest(), metadata=shown)).run == "run"
 
 
+async def test_a_server_whose_certificate_has_expired_is_reached_again_when_it_is_renewed(
+    world: MakeWorld, cast: Cast, tmp_path: Path
+) -> None:
+    path, shown = tmp_path / "server.json", ((TOKEN, cast.operator.shown),)
+    write_credentials(path, cast.server)
+    w = await world(credentials=CredentialsFile(path))
+    before = operator_pb2_grpc.OperatorStub(channel_of(w, cast.operator)).Status
+    assert (await before(operator_pb2.StatusRequest(), metadata=shown)).run == "run"
+    write_credentials(path, with_tls(cast.server, cast.certify("server", begins_s=-2 * HOUR_S)))
+    found = await refusal(channel_of(w, cast.operator), OF_OPERATOR[0], *shown)
+    assert found.startswith("UNAVAILABLE")
+    assert (await before(operator_pb2.StatusRequest(), metadata=shown)).run == "run"
+    write_credentials(path, with_tls(cast.server, cast.certify("server")))
+    after = operator_pb2_grpc.OperatorStub(channel_of(w, cast.operator)).Status
+    assert (await after(operator_pb2.StatusRequest(), metadata=shown)).run == "run"
+
+
 async def test_a_device_that_is_taken_off_the_list_is_refused_from_then_on(
     world: MakeWorld, cast: Cast, tmp_path: Path
 ) -> None:

@@ -21,14 +21,15 @@ REFUSALS = (RemoteProtocolError, DecodeError)
 MEASURED: dict[str, Any] = dict.fromkeys(Facts._fields, 0.7)
 UPDATE = pb.Update(
     client="a", round=1, attempt=1, examples=10, checksum=bytes(16), length=4, loss=0.5,
-    train_s=1.0, steps=3, **MEASURED,
+    train_s=1.0, steps=3, report=b"\x01\x02", **MEASURED,
 )  # fmt: skip
 STATE = pb.DeviceState(battery=0.5, charging=True, network="wifi", hour=3.0)
 ANSWER = pb.Answer(
     client="a", round=1, attempt=1, decision=pb.DECISION_ACCEPT, update=UPDATE, state=STATE,
     x=[1.0],
     valuation=pb.Valuation(
-        received_accuracy=0.5, own_accuracy=0.4, curve=pb.UtilityCurve(a=1.0), r_squared=0.9
+        received_accuracy=0.5, own_accuracy=0.4, curve=pb.UtilityCurve(a=1.0), r_squared=0.9,
+        gains=True, forced=True, fitted_utility=0.4, received_loss=1.5, own_loss=2.5,
     ),
 )  # fmt: skip
 HELD = pb.Update(
@@ -74,7 +75,10 @@ def _device_messages() -> list[bytes]:
 
 
 def _server_messages() -> list[bytes]:
-    call = pb.Call(client="a", round=2, model_checksum=bytes(16), deadline_s=60.0, weight=0.5)
+    call = pb.Call(
+        client="a", round=2, model_checksum=bytes(16), deadline_s=60.0, weight=0.5,
+        counted_round=1, retains_model=True, instruction=b"\x01\x02",
+    )  # fmt: skip
     message = pb.ServerMessage(
         model=bytes(8), receipts=[REFUSAL], committed=pb.Commit(round=1, version=1), calls=[call],
         scenario_s=3.0,
