@@ -10,7 +10,6 @@ from muster.client.connection.slots import SlotsPort
 from muster.client.faults.scheduled import faults_of, update_faults
 from muster.client.life.settings import Life
 from muster.client.processes.config import NurseryProcess, PackProcess
-from muster.common.bounds import Bounds
 from muster.common.credentials import (
     SECRETS,
     SUPERVISOR,
@@ -332,10 +331,11 @@ class ProcessConfigs:
         write_plan(self.folder, plan(scenario, learning, progress))
 
 
-def _reported_x(scenario: Scenario, group: Group) -> dict[str, Bounds]:
+def _reported_x(scenario: Scenario, group: Group) -> dict[str, list[float]]:
     """The values that devices of a group report before a round, in order, with their bounds."""
     oracle = {PROPENSITY: (0.0, 1.0)} if life_of(scenario, group).tells_propensity else {}
-    return group.covariates.x_bounds() | oracle
+    bounds = group.covariates.x_bounds() | oracle
+    return {name: [*ends] for name, ends in bounds.items()}
 
 
 def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from muster.common.bounds import DEVICES, RUNNING_DEVICES, Bounds
+from muster.common.bounds import DEVICES, RUNNING_DEVICES
 from muster.common.errors import ConfigError
 from muster.common.features import Feature
 from muster.common.seeds import stream
@@ -45,7 +45,9 @@ def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, f
     return found
 
 
-def z_bounds_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, dict[str, Bounds]]:
+def z_bounds_of(
+    scenario: Scenario, residents: Sequence[Resident]
+) -> dict[str, dict[str, list[float]]]:
     """The columns of covariates Z that devices of each group have, with the smallest and the
     largest value in the population."""
     of_groups = {g.name: z_of(g, devices) for g, devices in by_group(scenario, residents)}
@@ -53,7 +55,7 @@ def z_bounds_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, 
     for columns in of_groups.values():
         for name, values in columns.items():
             ends.setdefault(name, []).extend((float(values.min()), float(values.max())))
-    bounds = {name: (min(found), max(found)) for name, found in ends.items()}
+    bounds = {name: [min(found), max(found)] for name, found in ends.items()}
     return {group: {name: bounds[name] for name in of_groups[group]} for group in of_groups}
 
 

@@ -7,9 +7,8 @@ rule gives it the weight 0, and weighs the others without it.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from muster.common.bounds import Bounds
 from muster.common.exchange import Answer, Identity, Observation
 from muster.server.fleet.devices import EnrolledDevice
 
@@ -18,8 +17,9 @@ log = logging.getLogger(__name__)
 _TOLERANCE = 1e-9
 """Relative. Bounds are computed with another rounding than values."""
 
-OfGroup = Mapping[str, Bounds]
-"""The bounds of the covariates of a group, by name, in the order in which devices report X."""
+OfGroup = Mapping[str, Sequence[float]]
+"""The smallest and the largest value of the covariates of a group, by name, in the order in which
+devices report X."""
 
 
 class ReportedCovariates:

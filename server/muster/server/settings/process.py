@@ -2,7 +2,6 @@
 
 from pydantic import Field
 
-from muster.common.bounds import Bounds
 from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
@@ -83,7 +82,7 @@ class ServerProcess(Section):
     z: list[str] = Field(default_factory=list)
     """Columns of the covariates Z that at least one group has."""
 
-    z_bounds: dict[str, dict[str, Bounds]] = Field(default_factory=dict)
+    z_bounds: dict[str, dict[str, list[float]]] = Field(default_factory=dict)
     """By group, the columns of Z that its devices have, with the smallest and the largest value in
     the population. A group that is absent has no bounds."""
 
@@ -96,7 +95,7 @@ class ServerProcess(Section):
     x: dict[str, list[str]] = Field(default_factory=dict)
     """Names of the covariates X by group, in the order in which devices report them."""
 
-    x_bounds: dict[str, dict[str, Bounds]] = Field(default_factory=dict)
+    x_bounds: dict[str, dict[str, list[float]]] = Field(default_factory=dict)
     """The smallest and the largest value of each covariate X, by group. A group that is absent has
     no bounds."""
 
