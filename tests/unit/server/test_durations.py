@@ -23,11 +23,11 @@ SIZES = {"g": BodySizes(3000, 2000)}
 TRANSFERS_S = 5.5
 
 
-def durations(*training_s: float) -> WorkDurations:
+def durations(*training_s: float, lockstep: bool = True) -> WorkDurations:
     """The durations of a device `a` with these bounds of training, and of `b`, which has none."""
     least_s, most_s = training_s
     known = EnrolledDevice("a", "g", 0, 10, training_s=(least_s, most_s), line=LINE)
-    return WorkDurations({"a": known, "b": EnrolledDevice("b", "g", 1, 10)}, SIZES)
+    return WorkDurations({"a": known, "b": EnrolledDevice("b", "g", 1, 10)}, SIZES, lockstep)
 
 
 def update(modelled_s: float, client: str = "a") -> Update:
@@ -50,6 +50,16 @@ def test_a_duration_is_one_that_the_work_can_have(stated_s: float, taken_s: floa
     taken = found.of_answer(answer(stated_s))
     assert taken.update is not None
     assert (taken.modelled_s, taken.update.modelled_s) == (taken_s, taken_s)
+
+
+def test_who_loses_its_work_silently_on_a_running_clock_is_not_accused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = durations(3.0, 3.0, lockstep=False)
+    accepts = answer(2.0)._replace(update=None)
+    assert found.of_answer(accepts).modelled_s == 2.0
+    assert found.of_update(update(2.0)).modelled_s == 8.5
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("decision", [Decision.ABORT, Decision.DECLINE])

@@ -34,11 +34,17 @@ class WorkDurations:
     Args:
         devices: all devices, by client.
         sizes: the bodies that travel for a call, by group.
+        lockstep: False: a device that will lose its work silently accepts, and states the share of
+            the work that it does until then.
     """
 
     def __init__(
-        self, devices: Mapping[str, EnrolledDevice], sizes: Mapping[str, BodySizes]
+        self,
+        devices: Mapping[str, EnrolledDevice],
+        sizes: Mapping[str, BodySizes],
+        lockstep: bool = True,
     ) -> None:
+        self._lockstep = lockstep
         self._bounds: dict[str, _Bounds] = {}
         self._told: set[str] = set()
         shared: dict[_Bounds, _Bounds] = {}  # most devices have the same
@@ -51,7 +57,7 @@ class WorkDurations:
 
     def of_answer(self, answer: Answer) -> Answer:
         """The answer, and the update in it, with possible durations."""
-        whole = answer.decision is Decision.ACCEPT
+        whole = answer.decision is Decision.ACCEPT and self._lockstep
         modelled_s = self._possible(answer.key.client, answer.modelled_s, whole)
         update = None if answer.update is None else self.of_update(answer.update)
         if modelled_s == answer.modelled_s and update is answer.update:

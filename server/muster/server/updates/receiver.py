@@ -95,7 +95,7 @@ class UpdateReceiver:
         self._closed = closed
         max_loss = settings.guard.max_loss or math.inf
         self.answers = Answers(self.pending, fleet, clock, tell, max_loss)
-        self.durations = WorkDurations(fleet.devices, formats.sizes)
+        self.durations = WorkDurations(fleet.devices, formats.sizes, lockstep)
         self.covariates = ReportedCovariates(
             fleet.devices,
             config.z_bounds,
