@@ -22,8 +22,8 @@ from muster.common.credentials import OPERATOR, SECRETS, credentials_path
 from muster.common.testing import made_credentials
 from muster.emulator.records.inputs import changes, inputs_of
 from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.run_audit.checks.inputs import check_inputs
 from muster.emulator.run_audit.evidence import Evidence
-from muster.emulator.run_audit.record_checks import check_inputs
 from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.run_folder.folder import resume_advice
 from muster.emulator.run_folder.journal_tail import Tail

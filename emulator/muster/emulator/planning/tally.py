@@ -74,8 +74,8 @@ class GroupTally:
         row.codes += np.bincount(codes, minlength=len(VERDICTS))
         self._fates[lives.first + results.called, codes] += 1
 
-    def fold(self, round: int, staleness: int) -> None:
-        """Count an update that counts in a round."""
+    def fold(self, round: int, client: str, staleness: int) -> None:
+        """Count the update of a client that counts in a round."""
         self._rows[round - 1].staleness.append(staleness)
 
     def late(self, round: int, updates: int = 1) -> None:

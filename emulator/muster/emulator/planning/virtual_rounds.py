@@ -85,11 +85,12 @@ class VirtualRounds:
         idle = idle_s(scenario.clock.kind, scenario.clock.round_s)
         self._rules = Rules.of(server.mode, *limits, lockstep=True, idle_s=idle)
 
-    def play(self, report: Callable[[int], None]) -> PlayedRounds:
+    def play(self, report: Callable[[int], None], most: float = math.inf) -> PlayedRounds:
         """Play all rounds.
 
         Args:
             report: called with the number of rounds (or versions) that are done; it may raise.
+            most: at most so many rounds.
 
         Raises:
             ConfigError: so many rounds in a row make no version that the run would fail.
@@ -99,6 +100,8 @@ class VirtualRounds:
         round, next_s, barren = Round(1, 0, self._rules), 0.0, 0
         by_version = server.mode.counts_versions
         while (count := round.base_version if by_version else len(versions)) < server.rounds:
+            if len(versions) >= most:
+                break
             report(count)
             round.scenario_s, round.step = next_s, step_at(next_s, round_s)
             if self._links.delays:
@@ -173,7 +176,7 @@ class VirtualRounds:
     def _close(self, round: Round, folded: Collection[str], version: int) -> Round:
         """Count what becomes of the updates, and return the next round."""
         for client in folded:
-            self._tally(client).fold(round.number, round.staleness_of(client))
+            self._tally(client).fold(round.number, client, round.staleness_of(client))
         outlives = round.rules.outlives_round
         for client in round.overdue() if outlives else round.slow():
             self._tally(client).late(round.cohort[client].round)

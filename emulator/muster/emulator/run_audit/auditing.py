@@ -1,46 +1,39 @@
 """Audits a run folder: runs every check, one after the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from muster.emulator.run_audit.check import Check
+from muster.emulator.run_audit.checks import (
+    calls,
+    evaluations,
+    inputs,
+    journal,
+    ledger,
+    promises,
+    rule,
+    stored,
+    summary,
+    times,
+)
 from muster.emulator.run_audit.evidence import Evidence
-from muster.emulator.run_audit.ledger_checks import (
-    check_contributions,
-    check_evaluations,
-    check_file,
-    check_rounds,
-    check_times,
-    check_weights,
-)
-from muster.emulator.run_audit.record_checks import (
-    check_inputs,
-    check_journal,
-    check_memory,
-    check_summary,
-    check_versions,
-)
 from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
-from muster.emulator.run_audit.rule_checks import check_aggregation, check_model, check_weighing
 from muster.emulator.run_folder.folder import run_folder
 
-CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
-    ("the ledger's file", check_file),
-    ("what the run began with", check_inputs),
-    ("rounds and versions", check_rounds),
-    ("scenario time", check_times),
-    ("contributions, each at most once", check_contributions),
-    ("sums of the weights", check_weights),
-    ("weights by the rule of the run", check_weighing),
-    ("evaluations", check_evaluations),
-    ("stored versions", check_versions),
-    ("remembered updates", check_memory),
-    ("versions made again from kept updates", check_aggregation),
-    ("the model of the run", check_model),
-    ("the journal", check_journal),
-    ("the summary", check_summary),
+CHECKS: Sequence[Check] = (
+    *inputs.CHECKS,
+    *ledger.CHECKS,
+    *times.CHECKS,
+    *rule.CHECKS,
+    *evaluations.CHECKS,
+    *stored.CHECKS,
+    *journal.CHECKS,
+    *summary.CHECKS,
+    *promises.CHECKS,
+    *calls.CHECKS,
 )
-"""The checks by what they are about, in the order in which they run."""
+"""The checks, in the order in which they run."""
 
 
 def audit(folder: Path | str) -> AuditResult:
@@ -57,14 +50,12 @@ def audit(folder: Path | str) -> AuditResult:
     run = run_folder(Path(folder))
     evidence = Evidence.of(run)
     with closing(evidence.ledger):
-        return AuditResult(run, [_result(evidence, *check) for check in CHECKS])
+        return AuditResult(run, [_result(evidence, check) for check in CHECKS])
 
 
-def _result(
-    evidence: Evidence, title: str, check: Callable[[Evidence, CheckLog], None]
-) -> AuditCheck:
-    log = CheckLog(title)
-    check(evidence, log)
+def _result(evidence: Evidence, check: Check) -> AuditCheck:
+    log = CheckLog(check.title)
+    check.compare(evidence, log)
     return log.result
 
 

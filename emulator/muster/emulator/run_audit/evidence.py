@@ -1,8 +1,9 @@
 """The evidence in a run folder: its ledger, journal, scenario and files, read as plain values."""
 
+import copy
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,9 @@ from muster.emulator.records.ledger_file import damaged, open_ledger
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
 from muster.emulator.run_folder.journal_tail import journal_events
+from muster.emulator.scenario.population import Resident, population
+from muster.emulator.scenario.reading import settled
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 
 Row = sqlite3.Row
@@ -135,6 +139,35 @@ class Evidence:
             return validate(ServerProcess, self.server_config, "setup/server.json")
         except (MusterError, ValueError) as error:
             return f"the configuration of the server cannot be read: {error}"
+
+    @cached_property
+    def planned(self) -> Scenario | str:
+        """The scenario with its plug-ins; a sentence if it is none that could be run."""
+        try:
+            return settled(copy.deepcopy(self.scenario), str(self.folder / SCENARIO))
+        except (MusterError, ValueError, OSError) as error:
+            return f"the scenario cannot be run again: {error}"
+
+    @cached_property
+    def residents(self) -> Sequence[Resident]:
+        """The population of the scenario; none if it cannot be run."""
+        return () if isinstance(self.planned, str) else population(self.planned)
+
+    @cached_property
+    def status(self) -> str | None:
+        """How the run has ended; None if it goes on, or its server was killed."""
+        found = self.one("SELECT status FROM run")
+        return None if found is None else str(found)
+
+    @cached_property
+    def servers(self) -> int:
+        """How often a server has opened the run."""
+        return int(self.one("SELECT incarnation FROM run") or 0)
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether one server has begun and ended the run, so that its journal has every event."""
+        return self.status is not None and self.servers == 1
 
     @cached_property
     def base_versions(self) -> dict[int, int]:

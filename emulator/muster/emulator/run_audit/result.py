@@ -159,6 +159,14 @@ def sha256(*parts: bytes) -> str:
     return digest.hexdigest()
 
 
+def sha256_of(path: Path) -> str | None:
+    """The SHA-256 of a file in hexadecimal; None if there is no such file."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _text(value: object) -> str:
     if value is None:
         return "nothing"

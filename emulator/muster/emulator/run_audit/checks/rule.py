@@ -1,8 +1,7 @@
 """Checks of weights, estimates and models against what the run's own rule makes of the ledger."""
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,10 +10,11 @@ from muster.common.errors import LedgerError
 from muster.common.masks import trained_coordinates
 from muster.common.tensors import Vector, safetensors_header
 from muster.emulator.records.summary import MODEL
+from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
-from muster.emulator.run_audit.record_checks import sha256_of
+from muster.emulator.run_audit.leaves import MISSING, compare, pairs
 from muster.emulator.run_audit.repeated_rule import RepeatedRule
-from muster.emulator.run_audit.result import CheckLog, sha256
+from muster.emulator.run_audit.result import CheckLog, sha256, sha256_of
 from muster.emulator.run_audit.vectors import (
     KeptBody,
     Unknown,
@@ -27,12 +27,6 @@ from muster.emulator.run_audit.vectors import (
 )
 from muster.server.aggregators import State, Weighing
 from muster.server.settings.process import ServerProcess
-
-ROUNDING = 1e-9
-"""The largest relative difference of two numbers that the same code has computed on two
-machines."""
-
-_NEARLY_ZERO = 1e-12
 
 _VERSIONS = "SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"
 
@@ -173,38 +167,34 @@ class _Repetition:
     def _compare_weighing(self, row: Row, folded: Sequence[Row], weighing: Weighing) -> None:
         round, log = row["round"], self._log
         for update, weight in zip(folded, weighing.weights, strict=True):
-            _compare(log, "weight", weight, update["weight"], round, update["client"])
+            compare(log, "weight", weight, update["weight"], round, update["client"])
         if folded:  # without updates, the ledger has no normaliser
-            _compare(log, "normaliser", weighing.normaliser, row["normaliser"], round)
+            compare(log, "normaliser", weighing.normaliser, row["normaliser"], round)
         self._compare_estimates(round, weighing.estimates)
 
     def _compare_estimates(self, round: int, estimates: Mapping[str, Any]) -> None:
         recorded = self._evidence.estimates(round)
         for name, value in json.loads(json.dumps(dict(estimates))).items():
-            for right, found, of in _leaves(value, recorded.get(name)):
-                _compare(self._log, name, right, found, round, of)
+            for place, right, found in pairs(value, recorded.get(name, MISSING)):
+                compare(self._log, name, right, found, round, place or None)
 
 
-def _compare(
-    log: CheckLog, what: str, right: Any, found: Any, round: int, device: str | None = None
-) -> None:
-    """Compare two values, which may be numbers that were rounded differently."""
-    numbers = isinstance(right, int | float) and isinstance(found, int | float)
-    close = numbers and math.isclose(right, found, rel_tol=ROUNDING, abs_tol=_NEARLY_ZERO)
-    both = close or (numbers and math.isnan(right) and math.isnan(found))
-    log.compare(what, found if both else right, found, round, device)
-
-
-def _leaves(
-    right: Any, found: Any, name: str | None = None
-) -> Iterator[tuple[Any, Any, str | None]]:
-    """Yield the values of a table of tables, in pairs with those of another one, and the name of
-    each."""
-    if isinstance(right, Mapping) and isinstance(found, Mapping):
-        for key in [*right, *(key for key in found if key not in right)]:
-            yield from _leaves(right.get(key), found.get(key), key)
-    elif isinstance(right, list) and isinstance(found, list) and len(right) == len(found):
-        for pair in zip(right, found, strict=True):
-            yield from _leaves(*pair, name)
-    else:
-        yield right, found, name
+CHECKS = (
+    Check(
+        "weights by the rule of the run",
+        "What the rule gives for every round when it is asked again: weights, divisor and "
+        "estimates ([below](#weights-are-asked-for-again))",
+        check_weighing,
+    ),
+    Check(
+        "versions made again from kept updates",
+        "Only with `server.keep_updates`: see [below](#versions-made-again-bit-for-bit). "
+        "The weights of the rule are asked for here",
+        check_aggregation,
+    ),
+    Check(
+        "the model of the run",
+        "`model.safetensors` is what the rule offers after the newest version.",
+        check_model,
+    ),
+)
