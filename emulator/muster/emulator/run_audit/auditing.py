@@ -7,6 +7,7 @@ from pathlib import Path
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.checks import (
     calls,
+    conclusion,
     evaluations,
     inputs,
     journal,
@@ -16,6 +17,9 @@ from muster.emulator.run_audit.checks import (
     stored,
     summary,
     times,
+    traffic,
+    updates,
+    valuations,
 )
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
@@ -32,6 +36,10 @@ CHECKS: Sequence[Check] = (
     *summary.CHECKS,
     *promises.CHECKS,
     *calls.CHECKS,
+    *updates.CHECKS,
+    *traffic.CHECKS,
+    *valuations.CHECKS,
+    *conclusion.CHECKS,
 )
 """The checks, in the order in which they run."""
 

@@ -23,6 +23,7 @@ from muster.emulator.run_folder.journal_tail import journal_events
 from muster.emulator.scenario.population import Resident, population
 from muster.emulator.scenario.reading import settled
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.account.tables import SCHEMA_VERSION
 from muster.server.settings.process import ServerProcess
 
 Row = sqlite3.Row
@@ -163,6 +164,11 @@ class Evidence:
     def servers(self) -> int:
         """How often a server has opened the run."""
         return int(self.one("SELECT incarnation FROM run") or 0)
+
+    @cached_property
+    def current(self) -> bool:
+        """Whether the ledger has every column of today."""
+        return bool(self.one("PRAGMA user_version") == SCHEMA_VERSION)
 
     @property
     def undisturbed(self) -> bool:

@@ -75,7 +75,7 @@ class RepeatedRule:
         self.state: State = self.rule.initial_state(initial)
         self._evidence = evidence
         self._config = config
-        fleet = Fleet(_devices(evidence, config))
+        fleet = Fleet(devices_of(evidence, config))
         self.formats = formats_of(config, config.tensors, fleet)
         self._entries = self.formats.entries
         self._devices = fleet.devices
@@ -207,7 +207,7 @@ class RepeatedRule:
         return MappingProxyType(found)
 
 
-def _devices(evidence: Evidence, config: ServerProcess) -> Iterator[EnrolledDevice]:
+def devices_of(evidence: Evidence, config: ServerProcess) -> Iterator[EnrolledDevice]:
     """The devices that may train, with the covariates that they have reported."""
     query = "SELECT client, z FROM clients WHERE z IS NOT NULL"
     known = {client: orjson.loads(z) for client, z in evidence.rows(query)}

@@ -132,7 +132,10 @@ def _why_not(evidence: Evidence, scenario: Scenario) -> str:
         return "real time decides who answers what on this clock"
     if scenario.server.aggregator.runs_strategy():
         return "the strategy of an app decides who is called"
-    if any(group.participation.rational for group in scenario.groups):
+    if any(map(_follows_training, scenario.groups)) or (
+        rational(scenario)
+        and (scenario.server.mode.outlives_round() or scenario.clock.kind == "modelled")
+    ):
         return "rational devices decide by models that they have trained"
     queues = [
         g for g in scenario.groups if g.shared_link.slots and g.shared_link.overflow == "queue"
@@ -142,6 +145,17 @@ def _why_not(evidence: Evidence, scenario: Scenario) -> str:
     if scenario.devices * len(evidence.base_versions) > MOST_CALLS:
         return f"the run has more than {MOST_CALLS:,} calls"
     return ""
+
+
+def rational(scenario: Scenario) -> bool:
+    """Whether any device decides by the models that it has trained."""
+    return any(group.participation.rational for group in scenario.groups)
+
+
+def _follows_training(group: Group) -> bool:
+    """Whether the lives of a group's rational devices depend on what they decide."""
+    stateful = group.device.battery is not None or "recent" in group.covariates.x.values()
+    return group.participation.rational is not None and stateful
 
 
 def _played(

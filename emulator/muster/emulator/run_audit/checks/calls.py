@@ -3,12 +3,18 @@ from the scenario."""
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.leaves import compare, compare_leaves, table_of
-from muster.emulator.run_audit.replayed_calls import Replayed, ReplayedCall, replayed
+from muster.emulator.run_audit.replayed_calls import (
+    Replayed,
+    ReplayedCall,
+    rational,
+    replayed,
+)
 from muster.emulator.run_audit.result import CheckLog
 
 _FORESEEN = frozenset({"deadline", "goal reached", "round closed", "stale", "checksum", None})
@@ -32,7 +38,8 @@ def check_calls(evidence: Evidence, log: CheckLog) -> None:
         )
     _check_rounds(evidence, again, last, log)
     _check_answers(evidence, again, last, log)
-    _check_folded(evidence, again, last, log)
+    if isinstance(evidence.planned, str) or not rational(evidence.planned):
+        _check_folded(evidence, again, last, log)
 
 
 def _last_foreseen(evidence: Evidence) -> int:
@@ -101,8 +108,7 @@ def _check_answers(evidence: Evidence, again: Replayed, last: int, log: CheckLog
 
 def _check_answer(call: ReplayedCall, row: Row, delayed: bool, log: CheckLog) -> None:
     at = row["round"], row["client"]
-    if row["reason"] in ("training failed", "no gain"):
-        call = call.__class__("abort", row["reason"], call.state, call.x, call.modelled_s)
+    call = _decided(call, row)
     log.compare("decision", call.decision, row["decision"], *at)
     log.compare("reason", call.reason, row["reason"], *at)
     for name, right in (("state", call.state), ("x", call.x)):
@@ -112,6 +118,16 @@ def _check_answer(call: ReplayedCall, row: Row, delayed: bool, log: CheckLog) ->
     log.compare("age of state and x", 0.0 if aged else None, row["x_age_s"], *at)
     if not delayed:
         compare(log, "modelled seconds of its work", call.modelled_s, row["modelled_s"], *at)
+
+
+def _decided(call: ReplayedCall, row: Row) -> ReplayedCall:
+    """A call after what only the device knows: that training failed, or that a model does not serve
+    it. (Other checks compare these.)"""
+    if call.decision == "accept" and row["reason"] == "training failed":
+        return replace(call, decision="abort", reason="training failed")
+    if call.decision in ("accept", "abort") and row["reason"] == "no gain":
+        return replace(call, decision="decline", reason="no gain", modelled_s=0.0)
+    return call
 
 
 def _compare_tables(

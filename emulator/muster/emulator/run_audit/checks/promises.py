@@ -116,7 +116,7 @@ def _check_reported(
 
 def _is_limited(evidence: Evidence) -> bool:
     """Whether the server knows a device only when it has connected."""
-    return bool(evidence.server.get("information", "limited") == "limited")
+    return bool(evidence.server.get("information", "full") == "limited")
 
 
 def _covariates(evidence: Evidence) -> Mapping[str, Mapping[str, float]]:

@@ -1,0 +1,120 @@
+"""Checks of traffic: the bytes of models and updates, by call, by round and in all."""
+
+import math
+
+from muster.emulator.run_audit.check import Check
+from muster.emulator.run_audit.evidence import Evidence, Row
+from muster.emulator.run_audit.leaves import compare
+from muster.emulator.run_audit.result import CheckLog
+
+_ENDINGS = ("complete", "cut off", "broken")
+
+_SENT = (
+    "SELECT call_round, client, sum(bytes_up) AS up, sum(bytes_down) AS down, "
+    "sum(examples) AS examples FROM contributions GROUP BY call_round, client"
+)
+_MOVED = "SELECT round, client, sum(bytes) FROM transfers WHERE direction = ? GROUP BY 1, 2"
+
+
+def check_traffic(evidence: Evidence, log: CheckLog) -> None:
+    """The bytes of calls and updates add up to those of the rounds."""
+    if not evidence.current or not evidence.undisturbed or not evidence.lockstep:
+        log.skip(
+            "how bytes add up: a call that is repeated after a restart, or lost on a clock of real "
+            "time, has bytes of which only the sum is known"
+        )
+        return
+    up, down = (
+        {(round, client): count for round, client, count in evidence.rows(_MOVED, way)}
+        for way in ("up", "down")
+    )
+    inline_up, in_all_up, of_round = 0, sum(up.values()), dict[int, int]()
+    held = _held(evidence)
+    called = {
+        (row["round"], row["client"]): row["bytes_down"]
+        for row in evidence.rows("SELECT round, client, bytes_down FROM answers")
+    }
+    for row in evidence.rows(_SENT):
+        call = row["call_round"], row["client"]
+        if row["client"] in held:
+            log.compare("bytes of an update that its process holds", 0, row["up"], *call)
+            continue
+        if call in up:
+            log.compare("bytes of its updates", up[call], row["up"], *call)
+        else:
+            inline_up += row["up"]
+        of_round[call[0]] = of_round.get(call[0], 0) + row["up"]
+        expected = called.get(call, 0) + down.get(call, 0) if row["examples"] else 0
+        log.compare("bytes of the model sent for its updates", expected, row["down"], *call)
+    _check_rounds(evidence, log, {} if held else of_round)
+    totals = "SELECT coalesce(sum(bytes_{0}), 0) + (SELECT bytes_{0} FROM run) FROM rounds"
+    log.compare("bytes up of all rounds", in_all_up + inline_up, evidence.one(totals.format("up")))
+    log.compare("bytes down of all rounds", sum(called.values()) + sum(down.values()),
+                evidence.one(totals.format("down")))  # fmt: skip
+
+
+def _held(evidence: Evidence) -> set[str]:
+    """The clients whose process sends sums in place of their updates."""
+    if isinstance(config := evidence.config, str):
+        return set()
+    return {m.client for m in config.population if m.group in config.partial_sums}
+
+
+def _check_rounds(evidence: Evidence, log: CheckLog, up: dict[int, int]) -> None:
+    """Compare the bytes of every round. They travel before its commit, unless they travel in
+    chunks."""
+    chunked = evidence.one("SELECT count(*) FROM transfers") > 0
+    sums = evidence.counts("SELECT round, sum(bytes_down) FROM answers GROUP BY round")
+    if chunked:
+        log.skip("the bytes of single rounds: a transfer may end after the commit of its round")
+        return
+    for row in evidence.rows("SELECT * FROM rounds ORDER BY round"):
+        round = row["round"]
+        if up:
+            log.compare("bytes up of the round", up.get(round, 0), row["bytes_up"], round)
+        log.compare("bytes down of the round", sums.get(round, 0), row["bytes_down"], round)
+
+
+def check_transfers(evidence: Evidence, log: CheckLog) -> None:
+    """Every transfer belongs to a call, and its rate is its bytes by its seconds."""
+    query = (
+        "SELECT t.*, a.decision FROM transfers t LEFT JOIN answers a "
+        "ON a.round = t.round AND a.client = t.client"
+    )
+    newest = max(evidence.base_versions, default=0)
+    for row in evidence.rows(query):
+        at = row["round"], row["client"]
+        if evidence.lockstep and row["round"] <= newest:
+            log.require(row["decision"] is not None, "call of the transfer", "a call with an answer",
+                        row["decision"], *at)  # fmt: skip
+        known = ", ".join(_ENDINGS)
+        log.require(row["ending"] in _ENDINGS, "ending of the transfer", known, row["ending"], *at)
+        ways = row["direction"] in ("up", "down")
+        log.require(ways, "direction of the transfer", "up or down", row["direction"], *at)
+        _check_numbers(row, log)
+
+
+def _check_numbers(row: Row, log: CheckLog) -> None:
+    at = row["round"], row["client"]
+    for name in ("bytes", "wait_s", "seconds", "attempt"):
+        right = isinstance(row[name], int | float) and 0 <= row[name] < math.inf
+        log.require(right, f"{name} of the transfer", "a number that is not negative", row[name],
+                    *at)  # fmt: skip
+        if not right:
+            return
+    rate = 8 * row["bytes"] / row["seconds"] if row["seconds"] and row["bytes"] else None
+    compare(log, "rate of the transfer", rate, row["rate_bps"], *at)
+
+
+CHECKS = (
+    Check(
+        "traffic",
+        "In lockstep, the bytes of all calls, updates and transfers add up to those of the rounds.",
+        check_traffic,
+    ),
+    Check(
+        "transfers",
+        "Every transfer belongs to a call, and its rate is its bytes by its seconds.",
+        check_transfers,
+    ),
+)
