@@ -44,7 +44,7 @@ def play(kind: str, folder: Path, chosen: Sequence[Tampering], seed: int = 1) ->
 def judged(folder: Path) -> tuple[str, str]:
     """By which check the audit finds something in a folder, and the sentence; empty: nothing."""
     try:
-        result = audit(folder)
+        result = audit(folder, evaluate=True)
     except MusterError as error:
         return "refused", str(error)
     except Exception:

@@ -9,14 +9,18 @@ from muster.emulator.run_audit.checks import (
     calls,
     conclusion,
     evaluations,
+    faults,
     inputs,
     journal,
     ledger,
+    measured,
     promises,
     rule,
+    sessions,
     stored,
     summary,
     times,
+    told_rounds,
     traffic,
     updates,
     valuations,
@@ -33,6 +37,9 @@ CHECKS: Sequence[Check] = (
     *evaluations.CHECKS,
     *stored.CHECKS,
     *journal.CHECKS,
+    *sessions.CHECKS,
+    *told_rounds.CHECKS,
+    *faults.CHECKS,
     *summary.CHECKS,
     *promises.CHECKS,
     *calls.CHECKS,
@@ -40,23 +47,27 @@ CHECKS: Sequence[Check] = (
     *traffic.CHECKS,
     *valuations.CHECKS,
     *conclusion.CHECKS,
+    *measured.CHECKS,
 )
 """The checks, in the order in which they run."""
 
 
-def audit(folder: Path | str) -> AuditResult:
+def audit(folder: Path | str, *, evaluate: bool = False) -> AuditResult:
     """Check the run in a folder, which may still be going on.
 
     The audit writes nothing into the folder. It reads the ledger with its own queries, and repeats
     weights and models with the code of the run's own rule, also of one of the user's own. So it
     finds what was changed or damaged after the run, and not an error in the rule.
 
+    Args:
+        evaluate: whether to open the task, and to measure models again. It imports torch.
+
     Raises:
         ConfigError: there is no run in the folder, or its scenario cannot be read.
         LedgerError: there is no ledger, or SQLite cannot read it.
     """
     run = run_folder(Path(folder))
-    evidence = Evidence.of(run)
+    evidence = Evidence.of(run, evaluate)
     with closing(evidence.ledger):
         return AuditResult(run, [_result(evidence, check) for check in CHECKS])
 

@@ -36,13 +36,15 @@ class Evidence:
     Attributes:
         folder: the run folder.
         ledger: the ledger, opened for reading, whose rows have names.
+        evaluates: whether models are to be measured again.
     """
 
     folder: Path
     ledger: sqlite3.Connection
+    evaluates: bool = False
 
     @classmethod
-    def of(cls, folder: Path) -> "Evidence":
+    def of(cls, folder: Path, evaluates: bool = False) -> "Evidence":
         """Open the evidence of a run folder.
 
         Raises:
@@ -50,7 +52,7 @@ class Evidence:
         """
         ledger = open_ledger(folder / LEDGER)
         ledger.row_factory = Row
-        return cls(folder, ledger)
+        return cls(folder, ledger, evaluates)
 
     def rows(self, query: str, *values: Any) -> Iterator[Row]:
         """Yield the rows of a query.
@@ -171,9 +173,19 @@ class Evidence:
         return bool(self.one("PRAGMA user_version") == SCHEMA_VERSION)
 
     @property
+    def rounds_begun(self) -> bool:
+        """Whether the ledger has a model, which a server enters when it opens the run."""
+        return bool(self.one("SELECT count(*) FROM versions"))
+
+    @property
     def undisturbed(self) -> bool:
         """Whether one server has begun and ended the run, so that its journal has every event."""
         return self.status is not None and self.servers == 1
+
+    @cached_property
+    def committed(self) -> dict[int, Row]:
+        """The committed rounds by number."""
+        return {row["round"]: row for row in self.rows("SELECT * FROM rounds ORDER BY round")}
 
     @cached_property
     def base_versions(self) -> dict[int, int]:

@@ -20,7 +20,8 @@ from muster.server.settings.process import ServerProcess
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.kept import UPDATES, kept_name
 
-_INITIAL = "setup/initial.safetensors"
+INITIAL = "setup/initial.safetensors"
+"""The file of version 0."""
 
 
 class Unknown(Exception):
@@ -108,7 +109,7 @@ def kept_bodies(
 
 def initial_of(evidence: Evidence, config: ServerProcess) -> Vector:
     """Version 0."""
-    return _vector((evidence.folder / _INITIAL).read_bytes(), config)
+    return _vector((evidence.folder / INITIAL).read_bytes(), config)
 
 
 def newest_version(evidence: Evidence, config: ServerProcess) -> Vector | None:

@@ -1,7 +1,7 @@
 """Checks of weights, estimates and models against what the run's own rule makes of the ledger."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,14 +33,22 @@ _VERSIONS = "SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"
 _WEIGHTS = "the weights by the rule of the run"
 
 
+Made = Callable[[int, State, Vector], None]
+"""Takes the number of a version, the state of the rule at it, and its model."""
+
+
+def _nothing(version: int, state: State, model: Vector) -> None:
+    """Take a version, and make nothing of it."""
+
+
 def check_weighing(evidence: Evidence, log: CheckLog) -> None:
     """The weights, normalisers and estimates are those that the run's own rule gives again."""
     if evidence.server.get("keep_updates"):
         log.skip("they are checked with the kept updates")
-    elif isinstance(config := _repeatable(evidence), str):
+    elif isinstance(config := repeatable(evidence), str):
         log.skip(config)
     else:
-        _Repetition(evidence, log, config, None).rounds()
+        Repetition(evidence, log, config, None).rounds()
 
 
 def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
@@ -48,11 +56,11 @@ def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
     ledger."""
     if not evidence.server.get("keep_updates"):
         log.skip("the scenario does not set server.keep_updates")
-    elif isinstance(config := _repeatable(evidence), str):
+    elif isinstance(config := repeatable(evidence), str):
         log.skip(config)
     else:
         with TemporaryDirectory(prefix="muster-audit-") as folder:
-            repetition = _Repetition(evidence, log, config, Path(folder))
+            repetition = Repetition(evidence, log, config, Path(folder))
             repetition.compare_initial()
             if repetition.rounds():
                 replay = repetition.replay
@@ -89,7 +97,7 @@ def _check_offered(
     log.compare(f"SHA-256 of {MODEL}", expected, sha256_of(path))
 
 
-def _repeatable(evidence: Evidence) -> ServerProcess | str:
+def repeatable(evidence: Evidence) -> ServerProcess | str:
     """The configuration of the server; a sentence if its rule cannot be repeated."""
     config = evidence.config
     if not isinstance(config, str) and config.server.aggregator.runs_strategy():
@@ -97,17 +105,24 @@ def _repeatable(evidence: Evidence) -> ServerProcess | str:
     return config
 
 
-class _Repetition:
+class Repetition:
     """Lets the rule weigh the rounds of a run again, and compares what it gives with the ledger.
 
     Args:
         folder: where what devices have sent last is kept meanwhile; None: the updates of the run
             were not kept, so that versions cannot be made again.
+        made: takes every version that is made again, with the state of the rule.
     """
 
     def __init__(
-        self, evidence: Evidence, log: CheckLog, config: ServerProcess, folder: Path | None
+        self,
+        evidence: Evidence,
+        log: CheckLog,
+        config: ServerProcess,
+        folder: Path | None,
+        made: Made = _nothing,
     ) -> None:
+        self._made = made
         self.replay = RepeatedRule(evidence, config, initial_of(evidence, config), folder)
         self._evidence = evidence
         self._log = log
@@ -156,6 +171,7 @@ class _Repetition:
             weighing = weighing._replace(weights=given, normaliser=row["normaliser"])
         made = self.replay.make(row["round"], counted, weighing)
         self._compare_estimates(row["round"], made.estimates)
+        self._made(row["version"], made.state, made.model)
         found, expected = (
             sha256(self._header, made.model.tobytes()),
             sha_of_version(self._evidence, row["version"]),

@@ -10,7 +10,8 @@ from muster.common.tensors import WIRE
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.result import CheckLog, sha256, sha256_of
-from muster.server.account.store import model_name
+from muster.emulator.run_audit.vectors import INITIAL
+from muster.server.account.store import model_name, state_name
 from muster.server.updates.memory import MEMORY
 
 _PAGE = 4096
@@ -26,6 +27,7 @@ def check_versions(evidence: Evidence, log: CheckLog) -> None:
         log.compare(
             f"round that made version {row['version']}", row["round"], row["made"], row["round"]
         )
+    _check_rows(evidence, log)
     for row in evidence.rows("SELECT * FROM versions WHERE kept ORDER BY version"):
         name = f"models/{model_name(row['version'])}"
         found = sha256(row["body"]) if row["body"] else sha256_of(evidence.folder / name)
@@ -33,6 +35,94 @@ def check_versions(evidence: Evidence, log: CheckLog) -> None:
     forgotten = evidence.one("SELECT count(*) FROM versions WHERE NOT kept")
     if forgotten:
         log.skip(f"the content of {forgotten} older versions: the server keeps only the newest")
+
+
+def _check_rows(evidence: Evidence, log: CheckLog) -> None:
+    """Compare the rows of all versions: their rounds and lengths, and which of them are kept."""
+    made = {0: 0} | {
+        row["version"]: round
+        for round, row in evidence.committed.items()
+        if row["outcome"] == "aggregated"
+    }
+    initial = evidence.folder / INITIAL
+    size = initial.stat().st_size if initial.is_file() else None
+    newest, ended = max(made.values()), evidence.status == "completed"
+    for row in evidence.rows("SELECT * FROM versions ORDER BY version"):
+        version, round = row["version"], row["round"]
+        log.compare(f"round of version {version}", made.pop(version, None), round)
+        if size is not None:
+            log.compare(f"bytes of version {version}", size, row["bytes"], round)
+        if version == 0 and size is not None:
+            log.compare("SHA-256 of version 0", sha256_of(initial), row["sha256"])
+        if ended:
+            log.compare(f"whether version {version} is kept", int(round == newest), row["kept"])
+        if not row["kept"]:
+            log.compare(f"body of version {version}, which is not kept", None, row["body"])
+    for version in made if evidence.rounds_begun else ():
+        log.require(False, f"row of version {version}", "one", "none")
+    _check_files(evidence, log)
+
+
+def _check_files(evidence: Evidence, log: CheckLog) -> None:
+    """Compare the files of versions with the rows that name them."""
+    query = "SELECT version FROM versions WHERE kept AND body IS NULL"
+    named = {model_name(version) for (version,) in evidence.rows(query)}
+    query = "SELECT version FROM aggregator_state WHERE body IS NULL"
+    named |= {state_name(version) for (version,) in evidence.rows(query)}
+    found = {path.name for path in (evidence.folder / "models").glob("*.safetensors")}
+    for name in sorted(named - found):
+        log.require(False, f"models/{name}", "the file that the ledger names", "none")
+    for name in sorted(found - named) if evidence.status is not None else ():
+        log.require(False, f"models/{name}", "none, by the ledger", "a file")
+
+
+def check_states(evidence: Evidence, log: CheckLog) -> None:
+    """The states of the rule belong to kept versions, and have their content."""
+    query = "SELECT version FROM versions WHERE kept"
+    kept = {version for (version,) in evidence.rows(query)}
+    states = list(evidence.rows("SELECT * FROM aggregator_state ORDER BY version"))
+    for row in states:
+        what = f"state of the rule at version {row['version']}"
+        log.require(row["version"] in kept, what, "one of a kept version", row["version"])
+        path = evidence.folder / "models" / state_name(row["version"])
+        content = row["body"] or (path.read_bytes() if path.is_file() else b"")
+        log.compare(f"SHA-256 of the {what}", sha256(content), row["sha256"])
+        log.compare(f"bytes of the {what}", len(content), row["bytes"])
+    if states and evidence.rounds_begun:
+        for version in sorted(kept - {row["version"] for row in states}):
+            log.require(False, f"state of the rule at version {version}", "one", "none")
+    if not states:
+        log.skip("the rule keeps no state")
+
+
+def check_empty(evidence: Evidence, log: CheckLog) -> None:
+    """What the run has no use for is empty."""
+    log.compare(
+        "rows of faults, which nothing writes", 0, evidence.one("SELECT count(*) FROM faults")
+    )
+    if isinstance(evidence.planned, str):
+        return
+    groups = evidence.planned.groups
+    shared = evidence.outlives_round and any(group.shaped for group in groups)
+    names = {resident.client for resident in evidence.residents if resident.enrolled}
+    for row in evidence.rows("SELECT * FROM shared_work"):
+        log.require(shared and row["client"] in names, "work over shared links", "none", row["round"],
+                    row["round"], row["client"])  # fmt: skip
+        query = (
+            "SELECT max(round) FROM answers WHERE client = ? AND decision IN ('accept', 'abort')"
+        )
+        newest = evidence.one(query, row["client"])
+        log.compare(
+            "round of its work over a shared link", newest, row["round"], newest, row["client"]
+        )
+        for name, most in (("stage", 5), ("train_s", math.inf), ("at_s", math.inf)):
+            right = 0 <= row[name] <= most
+            log.require(right, f"{name} of its work", f"from 0 to {most}", row[name], newest,
+                        row["client"])  # fmt: skip
+        if row["stage"] == 5:
+            log.compare(
+                "bits left of work that has ended", 0.0, row["left_bits"], newest, row["client"]
+            )
 
 
 def check_memory(evidence: Evidence, log: CheckLog) -> None:
@@ -48,6 +138,8 @@ def check_memory(evidence: Evidence, log: CheckLog) -> None:
     parameters = sum(math.prod(tensor["shape"]) for tensor in tensors)
     slot_bytes = -(-parameters * WIRE.itemsize // _PAGE) * _PAGE
     path = evidence.folder / MEMORY
+    for client in sorted(known.keys() - set(evidence.enrolled)):
+        log.require(False, "remembered update", "one of a device that may train", client)
     for place, client in enumerate(evidence.enrolled):
         row = known.get(client)
         round = row["round"] if row is not None else None
@@ -69,6 +161,16 @@ def _read(path: Path, begin: int, length: int) -> bytes:
 
 
 CHECKS = (
+    Check(
+        "states of the rule",
+        "Every kept version has one if the rule keeps a state, with its SHA-256.",
+        check_states,
+    ),
+    Check(
+        "tables that stay empty",
+        "There is no work over shared links without any, and nothing in the table `faults`.",
+        check_empty,
+    ),
     Check(
         "stored versions",
         "Every version has its round, and the kept ones have their SHA-256.",

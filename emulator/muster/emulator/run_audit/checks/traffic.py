@@ -85,8 +85,8 @@ def check_transfers(evidence: Evidence, log: CheckLog) -> None:
     for row in evidence.rows(query):
         at = row["round"], row["client"]
         if evidence.lockstep and row["round"] <= newest:
-            log.require(row["decision"] is not None, "call of the transfer", "a call with an answer",
-                        row["decision"], *at)  # fmt: skip
+            log.require(row["decision"] is not None, "call of the transfer",
+                        "a call with an answer", row["decision"], *at)  # fmt: skip
         known = ", ".join(_ENDINGS)
         log.require(row["ending"] in _ENDINGS, "ending of the transfer", known, row["ending"], *at)
         ways = row["direction"] in ("up", "down")

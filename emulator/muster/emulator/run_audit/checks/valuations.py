@@ -50,8 +50,6 @@ def _check_row(row: Row, before: Row | None, settings: UtilitySettings, log: Che
     log.compare("forced", forced, row["forced"], *at)
     log.compare("whether it has a model of its own", not first, row["own_accuracy"] is not None,
                 *at)  # fmt: skip
-    log.compare("whether it knows the loss of its own model", not first,
-                row["own_loss"] is not None or (not first and row["gains"] is not None), *at)  # fmt: skip
     gains = None
     if row["own_accuracy"] is not None:
         least = (1 + settings.margin) * row["own_accuracy"] - settings.tolerance
