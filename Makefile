@@ -104,6 +104,10 @@ combinations: install  ## play all combinations of rules and other features in v
 mutations: install  ## put defects into the product, and require that a claim of a quick study, or the named test of a mutant, fails
 	MUSTER_SOAK=1 $(BIN)/pytest tests/mutations
 
+KINDS ?=
+tamperings: install  ## tamper with runs in every way, and require that muster audit finds what docs/audit.md does not except (about an hour; KINDS="masks sums")
+	$(BIN)/python -m tests.tampering $(KINDS)
+
 REPETITIONS ?= 100
 rates: install  ## how often the claims of a quick study hold: STUDY=fedipw, about 40 minutes each
 	$(BIN)/python -m muster.studies.rate_measurement $(STUDY) --repetitions $(REPETITIONS) --out runs/rates-$(STUDY)
@@ -178,4 +182,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak combinations mutations rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray
+.PHONY: help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
+from generation.audit import checks, unchecked
 from generation.claims import influences
 from generation.combinations import of_features, of_rules
 from generation.commands import commands
@@ -30,6 +31,7 @@ DOCS = Path(__file__).resolve().parent
 
 PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
     "aggregators.md": {"rules": of_rules, "features": of_features},
+    "audit.md": {"checks": checks, "unchecked": unchecked},
     "commands.md": {"commands": commands, "environment": variables},
     "protocol.md": {
         "fleet": calls("fleet.proto"),

@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import torch
 from tests.tampering.playing import Found, play
 from tests.tampering.runs import KINDS, make
 from tests.tampering.tamperings import tamperings
@@ -30,10 +31,20 @@ def main() -> int:
             if not folder.exists():
                 make(kind, folder)
             chosen = [t for t in tamperings(folder) if arguments.only in t.name]
-            here = list(play(kind, folder, chosen[:: arguments.every], arguments.seed))
+            torch.set_num_threads(1)
+            here = list(
+                play(
+                    kind,
+                    folder,
+                    chosen[arguments.seed % arguments.every :: arguments.every],
+                    arguments.seed,
+                )
+            )
             found += here
-            silent = sum(not each.by for each in here)
-            _print(f"{kind}: {silent} of {len(here)} silent, {time.monotonic() - began:.0f} s")
+            silent = [each for each in here if not each.by]
+            _print(f"{kind}: {len(silent)} of {len(here)} silent, {time.monotonic() - began:.0f} s")
+            for each in silent:
+                _print(f"  {each.tampering.name}")
     _table(found)
     return 0
 

@@ -8,9 +8,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.records.account import Account
 from muster.emulator.records.inputs import inputs_of
 from muster.emulator.records.summary import read_summary, summarise, write_summary
+from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.promises import (
+    OF_THE_MACHINE,
+    planned_files,
+    promised_config,
+)
 from muster.server.account.page_sums import PageSums, sums_path
 
 _SUMS = """
@@ -103,15 +110,24 @@ def repair_summary(folder: Path) -> None:
 
 
 def repair_inputs(folder: Path) -> None:
-    """Let the ledger and the server's configuration have the hashes of the scenario as it is."""
+    """Let everything that follows from the scenario before the run follow from it as it is."""
     rows = inputs_of(folder)
     with opened(folder) as ledger:
         for row in rows:
             ledger.execute("UPDATE inputs SET sha256 = ? WHERE name = ?", (row.sha256, row.name))
-    path = folder / "setup/server.json"
-    config = json.loads(path.read_text())
-    config["inputs"] = [row._asdict() for row in rows]
-    path.write_text(json.dumps(config))
+    with closing(Evidence.of(folder).ledger) as ledger:
+        evidence = Evidence(folder, ledger)
+        config = evidence.config
+        assert not isinstance(config, str)
+        made = promised_config(evidence, config)
+        if isinstance(made, str) or isinstance(evidence.planned, str):
+            return
+        own = config.model_dump(include=set(OF_THE_MACHINE))
+        own["inputs"] = [row._asdict() for row in rows]
+        text = made.model_validate(made.model_dump() | own).to_json()
+        planned_files(evidence, made, folder)
+        write_timeline(folder, ScenarioFaults.of(evidence.planned, evidence.residents).timeline)
+    (folder / "setup/server.json").write_text(text)
 
 
 def repair_all(folder: Path) -> None:

@@ -1,18 +1,22 @@
 """Plays tamperings with copies of a run, and says which check of the audit finds each."""
 
+import json
 import shutil
 import tempfile
 import traceback
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tests.tampering.forgers import opened
 from tests.tampering.tamperings import Tampering
 
 from muster.common.errors import MusterError
-from muster.emulator.run_audit import audit
+from muster.emulator.run_audit.auditing import results
+from muster.server.account.tables import LEDGER_TABLES
 
 
 class Found(NamedTuple):
@@ -31,25 +35,46 @@ class Found(NamedTuple):
 
 def play(kind: str, folder: Path, chosen: Sequence[Tampering], seed: int = 1) -> Iterator[Found]:
     """Play tamperings, each with a copy of the run; leave out those that change nothing."""
+    before = content_of(folder)
     with tempfile.TemporaryDirectory(prefix="muster-tampered-") as scratch:
         copy = Path(scratch) / "run"
         for tampering in chosen:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(folder, copy)
             random = Random(zlib.crc32(f"{seed} {kind} {tampering.name}".encode()))
-            if tampering.play(copy, random):
+            if tampering.play(copy, random) and content_of(copy) != before:
                 yield Found(kind, tampering, *judged(copy))
+
+
+def content_of(folder: Path) -> Mapping[str, Any]:
+    """What a folder says: the rows of its ledger, the values of its JSON, and all other files."""
+    with opened(folder) as ledger:
+        found: dict[str, Any] = {
+            table.name: sorted(map(repr, map(tuple, ledger.execute(f"SELECT * FROM {table.name}"))))
+            for table in LEDGER_TABLES
+        }
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith("ledger.sqlite-"):
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    del found["ledger.sqlite"]
+    for name in [name for name in found if name.endswith((".json", ".jsonl"))]:
+        with suppress(ValueError):
+            found[name] = (
+                [json.loads(line) for line in found[name].splitlines()]
+                if (name.endswith("l"))
+                else json.loads(found[name])
+            )
+    return found
 
 
 def judged(folder: Path) -> tuple[str, str]:
     """By which check the audit finds something in a folder, and the sentence; empty: nothing."""
     try:
-        result = audit(folder, evaluate=True)
+        for check in results(folder, evaluate=True):
+            if check.differing:
+                return check.title, str(check.differences[0])
     except MusterError as error:
         return "refused", str(error)
     except Exception:
         return "CRASH", traceback.format_exc()
-    for check in result.checks:
-        if check.differing:
-            return check.title, str(check.differences[0])
     return "", ""

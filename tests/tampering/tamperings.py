@@ -26,7 +26,9 @@ from tests.tampering.forgers import (
 )
 
 from muster.common.errors import MusterError
+from muster.emulator.scenario.reading import settled
 from muster.server.account.tables import LEDGER_TABLES
+from muster.server.settings.process import ServerProcess
 
 Play = Callable[[Path, Random], bool]
 """Tampers with the run in a folder, and says whether there was anything to tamper with."""
@@ -236,8 +238,7 @@ def _of_journal(folder: Path) -> Iterator[Tampering]:
         kinds.setdefault(event["event"], set()).update(event)
     for kind, fields in sorted(kinds.items()):
         for field in sorted(fields - {"event"}):
-            change = _events(kind, lambda event, r, f=field: event | {f: changed(event[f], r)})
-            yield Tampering(f"journal {kind}.{field}", "change", False, change)
+            yield Tampering(f"journal {kind}.{field}", "change", False, _telling(kind, field))
         yield Tampering(f"journal {kind}", "delete", False, _losing(kind))
         yield Tampering(f"journal {kind}", "add", False, _telling_twice(kind))
         yield Tampering(f"journal {kind}", "swap", False, _moving(kind))
@@ -247,11 +248,13 @@ def _places(events: list[dict[str, Any]], kind: str) -> list[int]:
     return [place for place, event in enumerate(events) if event["event"] == kind]
 
 
-def _events(kind: str, change: Callable[[dict[str, Any], Random], dict[str, Any]]) -> Play:
+def _telling(kind: str, field: str) -> Play:
+    """Change a field of an event."""
+
     def play(folder: Path, random: Random) -> bool:
         events = journal(folder)
-        place = random.choice(_places(events, kind))
-        events[place] = change(dict(events[place]), random)
+        event = events[random.choice(_places(events, kind))]
+        event[field] = changed(event.get(field), random)
         write_journal(folder, events)
         return True
 
@@ -324,11 +327,24 @@ def _edited(value: Any, path: tuple[Any, ...], random: Random, lose: bool) -> An
 def _editing(file: str, path: tuple[Any, ...], lose: bool) -> Play:
     def play(folder: Path, random: Random) -> bool:
         target = folder / file
-        value = _read(target)
-        target.write_text(_text(file, _edited(value, path, random, lose)))
-        return True
+        before = _meaning(target)
+        target.write_text(_text(file, _edited(_read(target), path, random, lose)))
+        return before is None or _meaning(target) != before
 
     return play
+
+
+def _meaning(path: Path) -> Any:
+    """What a file of settings means with all defaults, to tell changes that are none; None if it
+    means nothing."""
+    try:
+        if path.name == "scenario.toml":
+            return settled(_read(path), str(path)).model_dump()
+        if path.name == "server.json":
+            return ServerProcess.from_json(path.read_text()).model_dump()
+    except MusterError:
+        return None
+    return path.read_text()
 
 
 def _read(path: Path) -> Any:

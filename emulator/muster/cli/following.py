@@ -105,13 +105,18 @@ def report(folder: Path, kind: str | None) -> None:
 @click.command()
 @RUN
 @JSON
+@click.option(
+    "--evaluate",
+    is_flag=True,
+    help="Also open the task, and measure again the versions whose content is known.",
+)
 @failures_as_status
-def audit(folder: Path, as_json: bool) -> None:
-    """Check the run in FOLDER (default runs/latest): each update counts at most once, and weights,
-    models, journal and summary agree with the ledger. Exits with 1 if they do not."""
+def audit(folder: Path, as_json: bool, evaluate: bool) -> None:
+    """Check the run in FOLDER (default runs/latest): it is the run that its scenario promises, each
+    update counts at most once, and all of its files agree. Exits with 1 if they do not."""
     from muster.emulator.run_audit import auditing
 
-    result = auditing.audit(folder)
+    result = auditing.audit(folder, evaluate=evaluate)
     print_result(lambda: auditing.describe(result), result.as_json, as_json)
     if not result.agrees:
         sys.exit(1)

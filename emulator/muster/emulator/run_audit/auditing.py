@@ -1,9 +1,10 @@
 """Audits a run folder: runs every check, one after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from muster.common.errors import MusterError
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.checks import (
     calls,
@@ -14,6 +15,7 @@ from muster.emulator.run_audit.checks import (
     journal,
     ledger,
     measured,
+    moments,
     promises,
     rule,
     sessions,
@@ -46,6 +48,7 @@ CHECKS: Sequence[Check] = (
     *updates.CHECKS,
     *traffic.CHECKS,
     *valuations.CHECKS,
+    *moments.CHECKS,
     *conclusion.CHECKS,
     *measured.CHECKS,
 )
@@ -66,15 +69,26 @@ def audit(folder: Path | str, *, evaluate: bool = False) -> AuditResult:
         ConfigError: there is no run in the folder, or its scenario cannot be read.
         LedgerError: there is no ledger, or SQLite cannot read it.
     """
-    run = run_folder(Path(folder))
-    evidence = Evidence.of(run, evaluate)
+    return AuditResult(run_folder(Path(folder)), list(results(folder, evaluate=evaluate)))
+
+
+def results(folder: Path | str, *, evaluate: bool = False) -> Iterator[AuditCheck]:
+    """Yield the result of each check as soon as it is known; as `audit`."""
+    evidence = Evidence.of(run_folder(Path(folder)), evaluate)
     with closing(evidence.ledger):
-        return AuditResult(run, [_result(evidence, check) for check in CHECKS])
+        for check in CHECKS:
+            yield _result(evidence, check)
 
 
 def _result(evidence: Evidence, check: Check) -> AuditCheck:
     log = CheckLog(check.title)
-    check.compare(evidence, log)
+    try:
+        check.compare(evidence, log)
+    except MusterError:
+        raise
+    except Exception as error:  # a folder that somebody has changed may say anything
+        found = f"{type(error).__name__}: {error}"
+        log.require(False, check.title, "values as a run leaves them", found)
     return log.result
 
 

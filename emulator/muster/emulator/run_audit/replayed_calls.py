@@ -35,6 +35,7 @@ class ReplayedCall:
     Attributes:
         state, x: its state and its covariates X by name; None: it has none.
         modelled_s: seconds of its modelled work; of a device that declines 0.
+        away_steps: for how many further steps it says that it is offline; None: not known.
     """
 
     decision: str
@@ -42,6 +43,7 @@ class ReplayedCall:
     state: Mapping[str, Any] | None
     x: Mapping[str, float] | None
     modelled_s: float
+    away_steps: int | None
 
 
 _NOTHING = PlayedRounds((), (), 0.0)
@@ -75,10 +77,13 @@ class _Recorder(GroupTally):
         self._names = names
         self._into = into
         self._look: Look | None = None
+        self._away: Sequence[int] | None = None
 
     def begin(self, round: int, step: int, lives: GroupLives | None) -> None:
         super().begin(round, step, lives)
         self._look = None if lives is None else lives.devices.look(step)
+        away = None if lives is None else lives.devices.away_steps(step)
+        self._away = None if away is None else away.tolist()
 
     def calls(self, round: int, lives: GroupLives, results: CallResults) -> None:
         super().calls(round, lives, results)
@@ -98,7 +103,13 @@ class _Recorder(GroupTally):
             None if state is None else state._asdict(),
             dict(zip(self._names, x, strict=True)) if x else None,
             worked_s if accepted else 0.0,
+            self._away_steps(place, reason),
         )
+
+    def _away_steps(self, place: int, reason: Reason | None) -> int | None:
+        if reason is not Reason.OFFLINE:
+            return 0
+        return None if self._away is None else int(self._away[place])
 
     def fold(self, round: int, client: str, staleness: int) -> None:
         super().fold(round, client, staleness)

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 
 from muster.common.compression import pread_of
+from muster.common.errors import ConfigError
 from muster.common.exact_sum import squared_norm
 from muster.common.exchange import Key
 from muster.common.tensors import Vector
@@ -108,8 +109,16 @@ def kept_bodies(
 
 
 def initial_of(evidence: Evidence, config: ServerProcess) -> Vector:
-    """Version 0."""
-    return _vector((evidence.folder / INITIAL).read_bytes(), config)
+    """Version 0.
+
+    Raises:
+        ConfigError: its file is missing or damaged.
+    """
+    path = evidence.folder / INITIAL
+    try:
+        return _vector(path.read_bytes(), config)
+    except (OSError, KeyError, SafetensorError) as error:
+        raise ConfigError(f"{path}: expected the initial model, found {error}") from None
 
 
 def newest_version(evidence: Evidence, config: ServerProcess) -> Vector | None:

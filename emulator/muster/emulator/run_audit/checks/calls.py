@@ -116,6 +116,9 @@ def _check_answer(call: ReplayedCall, row: Row, delayed: bool, log: CheckLog) ->
         _compare_tables(log, name, right, found, at)
     aged = call.state is not None or call.x is not None
     log.compare("age of state and x", 0.0 if aged else None, row["x_age_s"], *at)
+    log.compare("round that has entered it", None, row["entered"], *at)
+    if call.away_steps is not None:
+        log.compare("steps for which it is offline", call.away_steps, row["away_steps"], *at)
     if not delayed:
         compare(log, "modelled seconds of its work", call.modelled_s, row["modelled_s"], *at)
 

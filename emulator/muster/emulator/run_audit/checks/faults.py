@@ -10,7 +10,7 @@ from muster.emulator.injection.recorder import FaultRecorder
 from muster.emulator.records.fault_traces import LedgerTraces, journal_lines
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence
-from muster.emulator.run_audit.leaves import pairs
+from muster.emulator.run_audit.leaves import MISSING, pairs
 from muster.emulator.run_audit.promises import promised_faults
 from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER
@@ -44,21 +44,21 @@ def check_faults(evidence: Evidence, log: CheckLog) -> None:
         if key not in expected:
             log.require(not whole, what, "none, by the ledger", "one")
             continue
-        for place, right, there in pairs(expected[key], found[key]):
+        told = {field: found[key].get(field, MISSING) for field in expected[key]}
+        for place, right, there in pairs(expected[key], told):
             log.compare(f"{place} of {what}", right, there)
 
 
 def _told(evidence: Evidence) -> tuple[dict[_Key, Mapping[str, Any]], set[str]]:
     """The events of faults in the journal; and the names of faults that were injected by hand."""
     found, by_hand = dict[_Key, Mapping[str, Any]](), set[str]()
-    frame = ("event", "at", "role", "incarnation")
     for event in evidence.events():
         name = str(event.get("event"))
         if name == "fault_injected":
             by_hand.add(str(event.get("fault")))
         if name.startswith("fault_"):
             key = name, str(event.get("fault")), int(event.get("number") or 0)
-            found.setdefault(key, {k: v for k, v in event.items() if k not in frame})
+            found.setdefault(key, event)
     return found, by_hand
 
 

@@ -43,6 +43,7 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
     rounds = {row["round"]: row for row in evidence.rows("SELECT * FROM rounds")}
     versions = {row["version"]: row for row in evidence.rows("SELECT * FROM evaluations")}
     told, evaluated, measured = Counter[int](), Counter[int](), Counter[int]()
+    ages = _staleness(evidence)
     faults = dict[tuple[str, int], set[str]]()
     status: str | None = None
     for event in evidence.events():
@@ -50,6 +51,10 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
         if name == "round_committed":
             told[event["round"]] += 1
             _compare_event(event, rounds.get(event["round"]), _OF_ROUND, log, event["round"])
+            if "staleness" in event:
+                told_ages = {int(age): count for age, count in event["staleness"].items()}
+                log.compare("staleness in the journal", ages.get(event["round"], {}), told_ages,
+                            event["round"])  # fmt: skip
         elif name == "evaluated":
             evaluated[event["version"]] += 1
             row = versions.get(event["version"])
@@ -74,6 +79,18 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
         log.skip("the end of the journal: the run goes on, or its server was killed")
     else:
         log.compare("status of the run in the journal", recorded, status)
+
+
+def _staleness(evidence: Evidence) -> Mapping[int, Mapping[int, int]]:
+    """The number of updates that count, by round and staleness."""
+    found = dict[int, dict[int, int]]()
+    query = (
+        "SELECT round, staleness, count(*) FROM contributions WHERE outcome = 'folded' "
+        "GROUP BY round, staleness"
+    )
+    for round, age, count in evidence.rows(query):
+        found.setdefault(round, {})[age] = count
+    return found
 
 
 def _compare_event(

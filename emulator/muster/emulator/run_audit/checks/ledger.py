@@ -13,6 +13,7 @@ _OUTCOMES = frozenset({"folded", "late", "duplicate", "refused", "dropped"})
 def check_file(evidence: Evidence, log: CheckLog) -> None:
     """SQLite finds no damage in the file, and every index agrees with its table."""
     found = evidence.one("PRAGMA integrity_check(1)")
+    log.compare("rows of run", 1, evidence.one("SELECT count(*) FROM run"))
     log.compare("ledger.sqlite, by SQLite's integrity_check", "ok", found)
 
 

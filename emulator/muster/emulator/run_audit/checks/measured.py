@@ -1,4 +1,4 @@
-"""The check of `muster audit --evaluate`: the task is opened again, and models are measured again."""
+"""The checks of `muster audit --evaluate`: the task is opened, and models are measured again."""
 
 import json
 from collections.abc import Mapping

@@ -23,6 +23,7 @@ from muster.emulator.run_audit.promises import (
     promised_faults,
 )
 from muster.emulator.run_audit.result import CheckLog
+from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.population import Resident
 from muster.server.account.run_rows import CLIENTS
 
@@ -32,14 +33,32 @@ _SERVER = "setup/server.json"
 def check_configuration(evidence: Evidence, log: CheckLog) -> None:
     """The server was configured as the scenario says."""
     found = evidence.config
+    _check_readable(evidence, log)
     made = found if isinstance(found, str) else promised_config(evidence, found)
     if isinstance(found, str) or isinstance(made, str):
         log.skip(f"{_SERVER}: {made}")
         return
-    expected, there = (config.model_dump(exclude=OF_THE_MACHINE) for config in (made, found))
+    expected, there = (config.model_dump(exclude=set(OF_THE_MACHINE)) for config in (made, found))
     for text in ("task", "training"):  # JSON inside JSON
         expected[text], there[text] = json.loads(expected[text]), json.loads(there[text])
     compare_leaves(log, "{} in " + _SERVER, expected, there)
+
+
+def _check_readable(evidence: Evidence, log: CheckLog) -> None:
+    """The scenario and the configuration can be read by the muster that has written the ledger."""
+    if not evidence.current:
+        return
+    planned, config = evidence.planned, evidence.config
+    if isinstance(planned, str):
+        found = planned if isinstance(config, str) else planned.splitlines()[-1].strip()
+        log.require(isinstance(config, str), SCENARIO, "a scenario that can be run", found)
+    elif isinstance(config, str):
+        log.require(False, _SERVER, "a configuration that can be read", config)
+    else:
+        rows = {tuple(row) for row in evidence.rows("SELECT kind, name, sha256 FROM inputs")}
+        told = {(each.kind, each.name, each.sha256) for each in config.inputs}
+        if told:
+            log.compare(f"inputs in {_SERVER}", sorted(rows), sorted(told))
 
 
 def check_population(evidence: Evidence, log: CheckLog) -> None:

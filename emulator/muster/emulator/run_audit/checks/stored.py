@@ -8,7 +8,7 @@ import xxhash
 
 from muster.common.tensors import WIRE
 from muster.emulator.run_audit.check import Check
-from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog, sha256, sha256_of
 from muster.emulator.run_audit.vectors import INITIAL
 from muster.server.account.store import model_name, state_name
@@ -106,23 +106,21 @@ def check_empty(evidence: Evidence, log: CheckLog) -> None:
     shared = evidence.outlives_round and any(group.shaped for group in groups)
     names = {resident.client for resident in evidence.residents if resident.enrolled}
     for row in evidence.rows("SELECT * FROM shared_work"):
-        log.require(shared and row["client"] in names, "work over shared links", "none", row["round"],
-                    row["round"], row["client"])  # fmt: skip
-        query = (
-            "SELECT max(round) FROM answers WHERE client = ? AND decision IN ('accept', 'abort')"
-        )
-        newest = evidence.one(query, row["client"])
-        log.compare(
-            "round of its work over a shared link", newest, row["round"], newest, row["client"]
-        )
-        for name, most in (("stage", 5), ("train_s", math.inf), ("at_s", math.inf)):
-            right = 0 <= row[name] <= most
-            log.require(right, f"{name} of its work", f"from 0 to {most}", row[name], newest,
-                        row["client"])  # fmt: skip
-        if row["stage"] == 5:
-            log.compare(
-                "bits left of work that has ended", 0.0, row["left_bits"], newest, row["client"]
-            )
+        right = shared and row["client"] in names
+        log.require(right, "work over shared links", "none", row["round"], device=row["client"])
+        _check_work(evidence, row, log)
+
+
+def _check_work(evidence: Evidence, row: Row, log: CheckLog) -> None:
+    """Compare how far the work of a device over a shared link is with its newest call."""
+    query = "SELECT max(round) FROM answers WHERE client = ? AND decision IN ('accept', 'abort')"
+    newest, at = evidence.one(query, row["client"]), (row["round"], row["client"])
+    log.compare("round of its work over a shared link", newest, row["round"], *at)
+    for name, most in (("stage", 5), ("train_s", math.inf), ("at_s", math.inf)):
+        right = 0 <= row[name] <= most
+        log.require(right, f"{name} of its work", f"from 0 to {most}", row[name], *at)
+    if row["stage"] == 5:
+        log.compare("bits left of work that has ended", 0.0, row["left_bits"], *at)
 
 
 def check_memory(evidence: Evidence, log: CheckLog) -> None:

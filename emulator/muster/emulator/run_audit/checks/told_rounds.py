@@ -99,7 +99,7 @@ def check_told_answers(evidence: Evidence, log: CheckLog) -> None:
                         f"devices that declined ({reason}) in the journal", str(right), found,
                         round)  # fmt: skip
     for call, events in sorted(told.answered.items()):
-        _check_answered(call, events, answers.get(call), newest, log)
+        _check_answered(call, events, answers.get(call), newest, told.left, log)
     for call, row in sorted(answers.items()):
         if row["decision"] in ("accept", "abort"):
             found = bool(told.answered.get(call) or told.updates.get(call))
@@ -109,14 +109,15 @@ def check_told_answers(evidence: Evidence, log: CheckLog) -> None:
 
 
 def _check_answered(
-    call: Call, events: list[Event], row: Row | None, newest: int, log: CheckLog
+    call: Call, events: list[Event], row: Row | None, newest: int, again: bool, log: CheckLog
 ) -> None:
     if row is None:
         log.require(call[0] > newest, "answer that the journal tells", "one of the ledger",
                     events[0].get("decision"), *call)  # fmt: skip
         return
-    attempts = {event.get("decision") for event in events}
-    log.compare("times that the journal has the answer", len(attempts), len(events), *call)
+    if not again:
+        decisions = {event.get("decision") for event in events}
+        log.compare("times that the journal has the answer", len(decisions), len(events), *call)
     for event in events[-1:]:
         log.compare("decision in the journal", row["decision"], event.get("decision"), *call)
         log.compare("reason in the journal", row["reason"], event.get("reason"), *call)
@@ -171,7 +172,7 @@ def _check_others(
                     "one of the run", round)  # fmt: skip
         if event["event"] == "training_failed":
             log.require(call in failed, "device whose training failed", "one of the ledger", call)
-            failed.discard(call)  # type: ignore[arg-type]
+            failed.discard((round, str(event.get("client"))))
         elif event["event"] == "warned":
             log.compare("aggregator that warned", evidence.rule["kind"], event.get("by"), round)
     for call in sorted(failed):

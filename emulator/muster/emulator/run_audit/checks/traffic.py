@@ -29,7 +29,7 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
         for way in ("up", "down")
     )
     inline_up, in_all_up, of_round = 0, sum(up.values()), dict[int, int]()
-    held = _held(evidence)
+    held, again = _held(evidence), any(e.get("event") == "left" for e in evidence.events())
     called = {
         (row["round"], row["client"]): row["bytes_down"]
         for row in evidence.rows("SELECT round, client, bytes_down FROM answers")
@@ -45,7 +45,9 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
             inline_up += row["up"]
         of_round[call[0]] = of_round.get(call[0], 0) + row["up"]
         expected = called.get(call, 0) + down.get(call, 0) if row["examples"] else 0
-        log.compare("bytes of the model sent for its updates", expected, row["down"], *call)
+        right = row["down"] == expected or (again and row["down"] < expected)
+        log.require(right, "bytes of the model sent for its updates", str(expected), row["down"],
+                    *call)  # fmt: skip
     _check_rounds(evidence, log, {} if held else of_round)
     totals = "SELECT coalesce(sum(bytes_{0}), 0) + (SELECT bytes_{0} FROM run) FROM rounds"
     log.compare("bytes up of all rounds", in_all_up + inline_up, evidence.one(totals.format("up")))

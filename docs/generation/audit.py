@@ -1,0 +1,18 @@
+"""The checks of `muster audit`, and what it cannot check."""
+
+from muster.emulator.run_audit.unchecked import UNCHECKED
+
+from generation.markdown import table
+from muster.emulator.run_audit.auditing import CHECKS
+
+
+def checks() -> list[str]:
+    """A row for each check."""
+    rows = [(check.title, check.says) for check in CHECKS]
+    return table(("check", "what it compares"), rows)
+
+
+def unchecked() -> list[str]:
+    """A row for each sort of change that the audit cannot find."""
+    rows = [(each.what, f"cannot be checked, because {each.because}") for each in UNCHECKED]
+    return table(("what", "why"), rows)

@@ -1,0 +1,97 @@
+"""The check of moments and durations, which only the clocks of the run have measured: they lie
+within the run, and agree with each other."""
+
+from muster.emulator.run_audit.check import Check
+from muster.emulator.run_audit.evidence import Evidence, Row
+from muster.emulator.run_audit.result import CheckLog
+
+_SKEW_S = 86_400.0
+"""Most seconds by which the clocks of two machines of a run may differ."""
+
+_SLACK_S = 1.0
+"""Most seconds by which a clock may be set back during a run."""
+
+
+def check_moments(evidence: Evidence, log: CheckLog) -> None:
+    """Everything happened between the start and the end of the run, in order."""
+    run = next(evidence.rows("SELECT * FROM run"), None)
+    if run is None or not evidence.current:
+        log.skip("moments: the ledger is of an earlier muster, or the run has not begun")
+        return
+    last = [row["closed_at"] for row in evidence.committed.values()]
+    ended = run["ended_at"] if run["ended_at"] is not None else max(last, default=None)
+    if evidence.lockstep:
+        log.compare("moment of scenario time 0, in lockstep", None, run["began_at"])
+    elif run["began_at"] is not None:
+        _between(log, "moment of scenario time 0", run["began_at"], run["started_at"], ended)
+    before = run["started_at"]
+    for round, row in evidence.committed.items():
+        _between(log, "moment at which the round opened", row["opened_at"], run["started_at"],
+                 ended, round)  # fmt: skip
+        _between(log, "moment at which the round closed", row["closed_at"],
+                 max(before, row["opened_at"]), ended, round)  # fmt: skip
+        before = row["closed_at"]
+    _check_answers(evidence, log)
+    _check_evaluations(evidence, run, ended, log)
+    _check_transfers(evidence, run, ended, log)
+
+
+def _between(
+    log: CheckLog,
+    what: str,
+    found: float,
+    first: float,
+    last: float | None,
+    round: int | None = None,
+    device: str | None = None,
+    slack_s: float = _SLACK_S,
+) -> None:
+    right = first - slack_s <= found and (last is None or found <= last + slack_s)
+    log.require(right, what, f"from {first!r} to {last!r}", found, round, device)
+
+
+def _check_answers(evidence: Evidence, log: CheckLog) -> None:
+    """An answer came while its round was open, or in the later round that has entered it."""
+    rounds = evidence.committed
+    for row in evidence.rows("SELECT round, client, at, entered FROM answers"):
+        opened, closed = rounds.get(row["round"]), rounds.get(row["entered"] or row["round"])
+        if opened is not None and closed is not None:
+            _between(log, "moment of the answer", row["at"], opened["opened_at"],
+                     closed["closed_at"], row["round"], row["client"])  # fmt: skip
+
+
+def _check_evaluations(evidence: Evidence, run: Row, ended: float | None, log: CheckLog) -> None:
+    for row in evidence.rows("SELECT * FROM evaluations"):
+        what = f"moment of the evaluation of version {row['version']}"
+        made = evidence.committed.get(row["round"])
+        first = run["started_at"] if made is None else made["closed_at"]
+        last = None if run["ended_at"] is None else ended
+        _between(log, what, row["at"], first, last, row["round"])
+        took = f"seconds of the evaluation of version {row['version']}"
+        most = row["at"] - run["started_at"] + _SLACK_S
+        log.require(0 <= row["seconds"] <= most, took, f"from 0 to {most!r}", row["seconds"])
+
+
+def _check_transfers(evidence: Evidence, run: Row, ended: float | None, log: CheckLog) -> None:
+    """A transfer began within the run, by the clock of its device, and those of a device in the
+    order of their rounds."""
+    newest = dict[tuple[str, str], int]()
+    for row in evidence.rows("SELECT * FROM transfers ORDER BY began_at"):
+        at = row["round"], row["client"]
+        if ended is not None:
+            _between(log, "moment at which the transfer began", row["began_at"],
+                     run["started_at"], ended, *at, slack_s=_SKEW_S)  # fmt: skip
+        way = row["client"], row["direction"]
+        log.require(row["round"] >= newest.get(way, 0), "round of the transfer",
+                    f"at least {newest.get(way, 0)}, by its moment", row["round"], *at)  # fmt: skip
+        newest[way] = max(newest.get(way, 0), row["round"])
+
+
+CHECKS = (
+    Check(
+        "moments",
+        "Rounds, answers, evaluations and transfers lie within the run, in the order in which they "
+        "must have come.",
+        check_moments,
+    ),
+)
