@@ -26,6 +26,7 @@ from tests.tampering.forgers import (
 )
 
 from muster.common.errors import MusterError
+from muster.emulator.records.inputs import MAY_CHANGE
 from muster.emulator.scenario.reading import settled
 from muster.server.account.tables import LEDGER_TABLES
 from muster.server.settings.process import ServerProcess
@@ -362,7 +363,7 @@ def _of_json(folder: Path, file: str) -> Iterator[Tampering]:
     seen = set[str]()
     for path in leaves(_read(folder / file)):
         name = ".".join(part for part in path if isinstance(part, str))
-        if name in seen:
+        if name in seen or (file == "scenario.toml" and name.startswith(MAY_CHANGE)):
             continue
         seen.add(name)
         yield Tampering(f"{file} {name}", "change", False, _editing(file, path, lose=False))

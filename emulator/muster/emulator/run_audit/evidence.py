@@ -172,6 +172,16 @@ class Evidence:
         """Whether the ledger has every column of today."""
         return bool(self.one("PRAGMA user_version") == SCHEMA_VERSION)
 
+    @cached_property
+    def reconnected(self) -> bool:
+        """Whether a device has left before the run ended, and may have said some things twice."""
+        for event in self.events():
+            if event.get("event") == "left":
+                return True
+            if event.get("event") == "ended":
+                return False
+        return False
+
     @property
     def rounds_begun(self) -> bool:
         """Whether the ledger has a model, which a server enters when it opens the run."""

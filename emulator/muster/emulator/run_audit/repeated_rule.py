@@ -90,6 +90,11 @@ class RepeatedRule:
         self._next = None if folder is None else self._next_model(folder)
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether making a version estimates nothing and leaves the state of the weighing."""
+        return _keeps_state(self.rule) and not self.formats.masked
+
+    @property
     def newest(self) -> Vector:
         """The version that was made last."""
         return self._versions[max(self._versions)]

@@ -14,15 +14,17 @@ def check_inputs(evidence: Evidence, log: CheckLog) -> None:
         log.skip("the scenario and code of your own: the ledger does not record them")
         return
     try:
-        changed = {change.name: change for change in changes(recorded, evidence.folder)}
+        of_folder = changes(recorded, evidence.folder)
+        changed = {(change.kind, change.name): change for change in of_folder}
     except ConfigError as error:
         log.skip(str(error))
         return
     for row in recorded:
-        found = changed[row.name].found if row.name in changed else row.sha256
+        key = row.kind, row.name
+        found = changed[key].found if key in changed else row.sha256
         log.compare(f"SHA-256 of {row.name}", row.sha256, found)
-    for name in changed.keys() - {row.name for row in recorded}:
-        log.compare(f"SHA-256 of {name}", changed[name].expected, changed[name].found)
+    for key in sorted(changed.keys() - {(row.kind, row.name) for row in recorded}):
+        log.compare(f"SHA-256 of {key[1]}", changed[key].expected, changed[key].found)
 
 
 CHECKS = (

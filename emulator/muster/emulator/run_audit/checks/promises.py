@@ -49,6 +49,12 @@ def _check_readable(evidence: Evidence, log: CheckLog) -> None:
     if not evidence.current:
         return
     planned, config = evidence.planned, evidence.config
+    if not isinstance(config, str):
+        run = evidence.one("SELECT id FROM run")
+        log.compare(f"run in {_SERVER}", run, config.run)
+        path = evidence.folder / "setup/run"
+        if path.is_file():
+            log.compare("setup/run", run, path.read_text(encoding="utf-8").strip())
     if isinstance(planned, str):
         found = planned if isinstance(config, str) else planned.splitlines()[-1].strip()
         log.require(isinstance(config, str), SCENARIO, "a scenario that can be run", found)

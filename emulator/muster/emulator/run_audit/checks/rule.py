@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from muster.common.errors import LedgerError
+from muster.common.events import AppMeasured
 from muster.common.masks import trained_coordinates
 from muster.common.tensors import Vector, safetensors_header
 from muster.emulator.records.summary import MODEL
@@ -164,6 +165,8 @@ class Repetition:
         weighing = self.replay.weigh(row["round"], counted)
         self._compare_weighing(row, folded, weighing)
         if not self._has_updates:
+            if self.replay.keeps_state:
+                self._compare_names(row["round"], weighing.estimates)
             self.replay.pass_over(weighing)
             return True
         if folded:  # with the numbers of the ledger, which may be rounded otherwise
@@ -171,6 +174,7 @@ class Repetition:
             weighing = weighing._replace(weights=given, normaliser=row["normaliser"])
         made = self.replay.make(row["round"], counted, weighing)
         self._compare_estimates(row["round"], made.estimates)
+        self._compare_names(row["round"], weighing.estimates, made.estimates)
         self._made(row["version"], made.state, made.model)
         found, expected = (
             sha256(self._header, made.model.tobytes()),
@@ -187,6 +191,12 @@ class Repetition:
         if folded:  # without updates, the ledger has no normaliser
             compare(log, "normaliser", weighing.normaliser, row["normaliser"], round)
         self._compare_estimates(round, weighing.estimates)
+
+    def _compare_names(self, round: int, *estimates: Mapping[str, Any]) -> None:
+        """Compare which estimates a round has."""
+        expected = {AppMeasured.name, *(name for of_part in estimates for name in of_part)}
+        for name in sorted(self._evidence.estimates(round).keys() - expected):
+            self._log.require(False, f"estimate {name}", "none, by the rule", "one", round)
 
     def _compare_estimates(self, round: int, estimates: Mapping[str, Any]) -> None:
         recorded = self._evidence.estimates(round)

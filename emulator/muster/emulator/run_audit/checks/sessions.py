@@ -81,7 +81,7 @@ def check_sessions(evidence: Evidence, log: CheckLog) -> None:
         return
     run = next(evidence.rows("SELECT * FROM run"))
     sessions, there = Counter[str](), set[str]()
-    starts, ends, ever_left = 0, 0, False
+    starts, ends = 0, 0
     first = dict[str, float]()
     for event in evidence.events():
         name, client = event.get("event"), str(event.get("client"))
@@ -101,7 +101,6 @@ def check_sessions(evidence: Evidence, log: CheckLog) -> None:
             log.require(client in there, "stream that a device leaves", "an open one", "none",
                         device=client)  # fmt: skip
             there.discard(client)
-            ever_left = True
         elif name == Ended.name:
             ends += 1
             _check_end(event, run, log)
@@ -110,7 +109,7 @@ def check_sessions(evidence: Evidence, log: CheckLog) -> None:
     for row in evidence.rows("SELECT client, sessions, enrolled_at FROM clients"):
         client = row["client"]
         told = sessions.pop(client, 0)
-        right = row["sessions"] == told or (ever_left and 0 < row["sessions"] < told)
+        right = row["sessions"] == told or (evidence.reconnected and 0 < row["sessions"] < told)
         log.require(right, "sessions by the journal", str(told), row["sessions"], device=client)
         if row["enrolled_at"] is not None and client in first:
             _check_close("moment of its enrollment", first[client], row["enrolled_at"], log, client)

@@ -24,7 +24,7 @@ class _Told:
         self.answered = defaultdict[Call, list[Event]](list)
         self.updates = defaultdict[Call, list[Event]](list)
         self.others = list[Event]()
-        self.left = False
+        self.left = evidence.reconnected
         for event in evidence.events():
             self._enter(event, str(event.get("event")))
 
@@ -40,8 +40,6 @@ class _Told:
             self.updates[call].append(event)
         elif name in ("training_failed", "warned", "waiting"):
             self.others.append(event)
-        elif name == "left":
-            self.left = True
 
 
 def check_openings(evidence: Evidence, log: CheckLog) -> None:

@@ -29,7 +29,7 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
         for way in ("up", "down")
     )
     inline_up, in_all_up, of_round = 0, sum(up.values()), dict[int, int]()
-    held, again = _held(evidence), any(e.get("event") == "left" for e in evidence.events())
+    held, again = _held(evidence), evidence.reconnected
     called = {
         (row["round"], row["client"]): row["bytes_down"]
         for row in evidence.rows("SELECT round, client, bytes_down FROM answers")

@@ -1,0 +1,126 @@
+"""What an audit cannot find, with the reasons. docs/audit.md shows it, and `make tamperings`
+requires that everything else is found."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+
+class Unchecked(NamedTuple):
+    """A sort of change that an audit cannot find.
+
+    Attributes:
+        what: what is changed, as the page says it.
+        because: why that cannot be checked: the end of a sentence.
+        subjects: patterns of what is changed, as `make tamperings` names it.
+    """
+
+    what: str
+    because: str
+    subjects: Sequence[str]
+
+
+UNCHECKED = (
+    Unchecked(
+        "moments and durations, by less than their order shows: `at`, `opened_at`, `seconds`, "
+        "`train_s`, `transfer_s`, `wait_s`, and all others",
+        "only the clocks of the run have measured them",
+        (
+            "* ledger *.at*",
+            "* ledger *_at*",
+            "* ledger *seconds*",
+            "* ledger *train_s*",
+            "* ledger *transfer_s*",
+            "* ledger *wait_s*",
+            "* journal *.at",
+            "* journal *.seconds",
+            "* ledger *.rate_bps*",
+        ),
+    ),
+    Unchecked(
+        "the training losses of updates, and facts that the rule does not use",
+        "the audit does not train again",
+        (
+            "* ledger contributions.loss*",
+            "* ledger contributions.initial_loss*",
+            "* ledger contributions.gradient_norm*",
+            "* ledger contributions.*steps_size*",
+        ),
+    ),
+    Unchecked(
+        "`scenario.toml` together with its hashes: how devices train, and the data of the task",
+        "the audit does not train again (`--evaluate` opens the task, and finds other data)",
+        ("* scenario.toml training.*, and what follows", "* scenario.toml task.*, and what follows",
+         "* scenario.toml groups.training*, and what follows"),
+    ),
+    Unchecked(
+        "`scenario.toml` together with its hashes: settings that have decided nothing in this run",
+        "every number of the run is the same with them",
+        ("* scenario.toml *, and what follows",),
+    ),
+    Unchecked(
+        "settings that may be changed between two starts of a run (`launch`, `modules`, ports, "
+        "`stall_s`, the directory of data), and where a server listens",
+        "they change no result, and a run goes on with others",
+        ("* setup/server.json *port", "* setup/server.json host", "* setup/server.json credentials",
+         "* setup/server.json server.stall_s", "* setup/server.json outside",
+         "* setup/server.json evaluation", "* setup/server.json server.metrics_port"),
+    ),
+    Unchecked(
+        "the loss of a version, together with journal and summary",
+        "its content is not there; `server.keep_updates` and `--evaluate` have it measured again",
+        ("* ledger evaluations.loss, and what follows", "* ledger evaluations.accuracy, and*",
+         "* ledger evaluations.metrics*", "* ledger group_evaluations.*", "* ledger device_eval*"),
+    ),
+    Unchecked(
+        "the SHA-256 of a version",
+        "its content is not there; with `server.keep_updates` it is made again",
+        ("* ledger versions.sha256*",),
+    ),
+    Unchecked(
+        "accuracies, losses and curves that rational devices have reported, where no decision and "
+        "no weight follows from them",
+        "the audit does not train again",
+        ("* ledger valuations.*",),
+    ),
+    Unchecked(
+        "peak memory, processes, traffic of gateways, measurements of links, the text of warnings, "
+        "and what somebody injected by hand",
+        "the ledger has nothing to compare them with",
+        ("* journal *rss_mib", "* journal started*", "* journal died*", "* journal restarted*",
+         "* journal placed*", "* journal verif*", "* journal traffic*", "* journal warned*",
+         "* journal waiting*", "* journal left*", "* journal training_failed.error",
+         "* journal disk_*", "* journal fault_injected*"),
+    ),
+    Unchecked(
+        "the event of an answer whose update is in the journal, too",
+        "an update that overtakes its answer is enough",
+        ("* journal answered*",),
+    ),
+    Unchecked(
+        "the fingerprint of a device, and how its last session was told apart",
+        "only the device knows its machine",
+        ("* ledger clients.fingerprint*",),
+    ),
+    Unchecked(
+        "files that are missing: `summary.json`, `population.csv`, `plan.csv`, `faults.json`, "
+        "`ledger.sqlite-sums`; and `address.json`, `setup/run`, `report.html`, `logs`, `devices`",
+        "a run that was killed leaves none either (the output names what is missing), and nothing "
+        "of the result is in the last ones",
+        ("delete file summary.json", "delete file population.csv", "delete file plan.csv",
+         "delete file faults.json", "delete file ledger.sqlite-sums", "* file address.json",
+         "* file setup/*", "* file .*", "* file report.html", "* file no-room*"),
+    ),
+)  # fmt: skip
+
+
+def excused(name: str) -> Unchecked | None:
+    """Why an audit cannot find a change; None if it should.
+
+    Args:
+        name: what is changed, as `make tamperings` names it.
+    """
+    matching = (
+        each for each in UNCHECKED if any(fnmatchcase(name, subject) for subject in each.subjects)
+    )
+    return next(matching, None)

@@ -1,0 +1,92 @@
+"""An audit of an honest run finds nothing: whatever was killed, broke off or goes on, and whichever
+muster began it."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.tampering.forgers import journal, write_journal
+from tests.tampering.histories import alarms_of
+from tests.tampering.runs import KINDS, make
+
+from muster.emulator.run_audit import audit
+from muster.simulation.search import simulator
+
+
+@pytest.mark.parametrize("kind", ["masks", "sums"])
+def test_a_finished_run_agrees(tmp_path: Path, kind: str) -> None:
+    result = audit(make(kind, tmp_path / "run"), evaluate=True)
+    assert result.agrees, result.first
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_finished_run_of_every_kind_agrees(tmp_path: Path, kind: str) -> None:
+    result = audit(make(kind, tmp_path / "run"), evaluate=True)
+    assert result.agrees, result.first
+
+
+@pytest.mark.parametrize("seed", [16, 17, 35, 38])
+def test_a_history_with_kills_and_broken_connections_agrees(seed: int) -> None:
+    with simulator() as played:
+        assert list(alarms_of(played, seed)) == []
+
+
+@pytest.mark.soak
+def test_many_histories_agree() -> None:
+    with simulator() as played:
+        assert [text for seed in range(1000, 1500) for text in alarms_of(played, seed)] == []
+
+
+def _unended(folder: Path) -> None:
+    """Leave what a server leaves that was killed, or that goes on."""
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE run SET status = NULL, detail = NULL, ended_at = NULL")
+    write_journal(folder, [event for event in journal(folder) if event["event"] != "ended"])
+    (folder / "summary.json").unlink()
+    (folder / "model.safetensors").unlink()
+
+
+def _going_on(folder: Path) -> None:
+    """Leave what a resumed run has while it goes on: the summary of its earlier end."""
+    summary = json.loads((folder / "summary.json").read_text())
+    _unended(folder)
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE run SET incarnation = 2")
+    stale = {**summary, "rounds": summary["rounds"] - 2, "status": "stopped"}
+    (folder / "summary.json").write_text(json.dumps(stale))
+
+
+def _without_files(folder: Path) -> None:
+    for name in ("population.csv", "plan.csv", "summary.json", "ledger.sqlite-sums"):
+        (folder / name).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make("synchronous", tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.mark.parametrize("change", [_unended, _going_on, _without_files])
+def test_a_run_that_goes_on_or_was_killed_agrees(
+    finished: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    change(run)
+    result = audit(run)
+    assert result.agrees, result.first
+
+
+def test_the_ledger_of_an_earlier_muster_agrees(finished: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    with closing(sqlite3.connect(run / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("PRAGMA user_version = 12")
+        ledger.execute("ALTER TABLE rounds DROP COLUMN contributions")
+        ledger.execute("ALTER TABLE contributions DROP COLUMN steps")
+        ledger.execute("ALTER TABLE answers DROP COLUMN away_steps")
+    result = audit(run)
+    assert result.agrees, result.first
