@@ -1,9 +1,8 @@
 """The checks of `muster audit`, and what it cannot check."""
 
-from muster.emulator.run_audit.unchecked import UNCHECKED
-
 from generation.markdown import table
 from muster.emulator.run_audit.auditing import CHECKS
+from muster.emulator.run_audit.unchecked import UNCHECKED
 
 
 def checks() -> list[str]:

@@ -30,16 +30,15 @@ def test_a_finished_run_of_every_kind_agrees(tmp_path: Path, kind: str) -> None:
     assert result.agrees, result.first
 
 
-@pytest.mark.parametrize("seed", [16, 17, 35, 38])
-def test_a_history_with_kills_and_broken_connections_agrees(seed: int) -> None:
+def test_histories_with_kills_and_broken_connections_agree() -> None:
     with simulator() as played:
-        assert list(alarms_of(played, seed)) == []
+        assert [text for number in range(5) for text in alarms_of(played, number)] == []
 
 
 @pytest.mark.soak
 def test_many_histories_agree() -> None:
     with simulator() as played:
-        assert [text for seed in range(1000, 1500) for text in alarms_of(played, seed)] == []
+        assert [text for number in range(5, 300) for text in alarms_of(played, number)] == []
 
 
 def _unended(folder: Path) -> None:
