@@ -31,7 +31,9 @@ def check_faults(evidence: Evidence, log: CheckLog) -> None:
         return
     expected = dict(_expected(evidence, faults))
     traced = {f.name for f in faults.timeline.faults if isinstance(f.do, TracedFault)}
-    whole = evidence.status in ("completed", "diverged") and evidence.undisturbed
+    followed = any(event.get("role") == "supervisor" for event in evidence.events())
+    ended = evidence.status in ("completed", "diverged") and evidence.undisturbed
+    whole = followed and ended
     for key in sorted(expected.keys() | found.keys()):
         event, name, number = key
         what = f"{event} of {name!r}, occurrence {number}"
