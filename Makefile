@@ -114,8 +114,8 @@ rates: install  ## how often the claims of a quick study hold: STUDY=fedipw, abo
 
 N ?= 2000
 FIRST ?= 0
-simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from FIRST=0, or SEED=17 again with a trace, or EVERY=inline (PAIRS=1)
-	$(BIN)/python -m muster.simulation $(if $(SEED),--seed $(SEED),$(if $(EVERY),--every $(EVERY) $(if $(PAIRS),--pairs),--number $(N) --first $(FIRST)))
+simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from FIRST=0, or SEED=17 again with a trace, or EVERY=inline (PAIRS=1); PROBES=docs/probes.md writes how often each probe was reached
+	$(BIN)/python -m muster.simulation $(if $(PROBES),--probes $(PROBES)) $(if $(SEED),--seed $(SEED),$(if $(EVERY),--every $(EVERY) $(if $(PAIRS),--pairs),--number $(N) --first $(FIRST)))
 
 # Real processes are slower than virtual time, so there are fewer seeds by default.
 CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))

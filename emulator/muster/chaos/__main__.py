@@ -17,6 +17,8 @@ from pathlib import Path
 from muster.chaos.plans import ChaosPlan, draw_plan
 from muster.chaos.playing import ChaosOutcome, play
 from muster.common.clock import WallClock
+from muster.simulation.observed import JOURNAL, LEDGER
+from muster.simulation.probes_page import summary
 
 
 @dataclass
@@ -30,6 +32,7 @@ class _Sums:
     violating: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, plan: ChaosPlan, outcome: ChaosOutcome) -> None:
         self.played += 1
@@ -39,6 +42,7 @@ class _Sums:
         self.violating += bool(outcome.violations)
         self.kills.update(outcome.kills)
         self.states += outcome.states
+        self.reached.update(outcome.reached)
 
     def __str__(self) -> str:
         states = ", ".join(f"{self.states[s]} {s}" for s in ("applied", "observed", "verified"))
@@ -85,6 +89,7 @@ def main() -> int:
             shutil.rmtree(folder)
     if not arguments.folder and not sums.violating:
         work.rmdir()
+    _print("of the probes over accounts, " + summary(sums.reached, (*LEDGER, *JOURNAL)))
     _print(str(sums))
     return 1 if sums.violating else 0
 

@@ -22,6 +22,7 @@ from muster.emulator.run_audit import audit
 from muster.emulator.run_folder.folder import JOURNAL
 from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.scenario.scenario import Scenario
+from muster.simulation.observed import seen_in
 from muster.simulation.whole_run import simulate_run
 
 _POLL_S = 0.005
@@ -42,12 +43,14 @@ class ChaosOutcome:
         kills: the kills that were carried out, by victim.
         states: occurrences of faults by state: applied, observed, healed, verified.
         same: whether the model was compared with that of the undisturbed run, and is the same.
+        reached: the probes over accounts that the run has reached.
     """
 
     violations: list[str] = field(default_factory=list)
     kills: Counter[Victim] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     same: bool = False
+    reached: frozenset[str] = frozenset()
 
 
 def play(plan: ChaosPlan, folder: Path, clock: Clock) -> ChaosOutcome:
@@ -149,10 +152,11 @@ def judge(scenario: Scenario, folder: Path, outcome: ChaosOutcome) -> Iterator[s
 
     Args:
         folder: has the run folder as `run`.
-        outcome: gets the states of the faults, and whether the model is right.
+        outcome: gets the states of the faults, the probes, and whether the model is right.
     """
     run = folder / "run"
     summary = _summary(run)
+    outcome.reached = seen_in(run)
     for fault in summary.get("faults", []):
         outcome.states.update({state: fault[state] for state in ("applied", "observed")})
         outcome.states.update({state: fault[state] for state in ("healed", "verified")})

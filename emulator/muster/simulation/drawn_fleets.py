@@ -270,7 +270,7 @@ FEATURES: tuple[Feature, ...] = (
     _of_group("link", {"rtt": "20 ms"}, {"up": "64 kbit/s", "down": "64 kbit/s"}),
     _of_group(
         "shared_link",
-        {"up": "2 kbit/s", "down": "4 kbit/s"},
+        {"up": "16 kbit/s", "down": "32 kbit/s"},
         {"slots": 1, "overflow": "subset"},
         {"slots": 2, "overflow": "collide"},
     ),

@@ -74,6 +74,7 @@ class HistoryOutcome:
         failures: the reason of each failure of the run before it was resumed.
         violations: violations of invariants, a sentence each.
         trace: a line for each event; empty unless the history is traced.
+        reached: the names of the probes that it has reached, if it was completed.
     """
 
     extent: HistoryExtent
@@ -81,6 +82,7 @@ class HistoryOutcome:
     failures: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
+    reached: frozenset[str] = frozenset()
 
 
 class History:

@@ -9,10 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from muster.server.rounds.staleness import staleness
 from muster.simulation.disk import reading
 from muster.simulation.faults import Break, Fault, Pause, PowerCut, Rogue
 from muster.simulation.programs import Programs
+from muster.simulation.specification import Course, differences
 
 
 def model_hash(folder: Path) -> str:
@@ -29,11 +29,9 @@ def broken_by(
         expected: hash of the model of the undisturbed run; None to skip the comparison.
     """
     with closing(reading(folder / "ledger.sqlite")) as ledger:
-        yield from _rounds(programs, ledger)
-        yield from _contributions(ledger)
+        yield from _status(ledger)
+        yield from differences(course_of(programs, faults), ledger, folder / "devices")
         yield from _versions(ledger)
-        yield from _evaluations(programs, ledger)
-        yield from _memory(programs, ledger)
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
         yield from _downloads(ledger)
@@ -61,52 +59,36 @@ def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     return scenario.clock.lockstep and not rogue and not (power_cut and remembers)
 
 
-def _rounds(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
+def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
+    """What the specification needs to know of a history."""
+    scenario, server = programs.scenario, programs.scenario.server
+    mode, rule = server.mode, server.aggregator
+    honest = not scenario.faults and not any(isinstance(fault, Rogue) for fault in faults)
+    rational = any(group.participation.rational for group in scenario.groups)
+    power_cut = any(isinstance(fault, PowerCut) for fault in faults)
+    return Course(
+        lockstep=scenario.clock.lockstep,
+        mode=mode.kind,
+        rounds=server.rounds,
+        goal=server.round_goal(),
+        deadline_s=server.deadline_s,
+        minimum=server.minimum,
+        k=getattr(mode, "k", None),
+        max_staleness=getattr(mode, "max_staleness", None),
+        window_s=server.deadline_s if mode.kind == "opportunistic" else None,
+        evaluate_every=server.evaluate_every,
+        waits=rule.kind == "mifa" or rule.announces,
+        remembers=rule.remembers(),
+        learns=rule.kind == "importance",
+        alone=honest and not any(group.shared_link.gateway for group in scenario.groups),
+        states=scenario.clock.lockstep and honest and not rational and not power_cut,
+    )
+
+
+def _status(ledger: sqlite3.Connection) -> Iterator[str]:
     status, detail = ledger.execute("SELECT status, detail FROM run").fetchone()
     if status != "completed":
         yield f"the ledger says that the run {status}: {detail}"
-    settings = programs.scenario.server
-    rounds = [row[0] for row in ledger.execute("SELECT round FROM rounds ORDER BY round")]
-    versions = ledger.execute("SELECT max(version) FROM versions").fetchone()[0]
-    count = versions if settings.mode.counts_versions else len(rounds)
-    if rounds != list(range(1, len(rounds) + 1)) or count != settings.rounds:
-        yield f"the ledger has the rounds {rounds} and {versions} versions"
-    query = "SELECT round, base_version, version, outcome FROM rounds ORDER BY round"
-    newest = 0
-    for round, base_version, version, outcome in ledger.execute(query):
-        if base_version != newest or version != newest + (outcome == "aggregated"):
-            yield f"round {round} leads from version {base_version} to {version} ({outcome})"
-        newest = version
-
-
-def _contributions(ledger: sqlite3.Connection) -> Iterator[str]:
-    twice = ledger.execute(
-        "SELECT call_round, client FROM contributions WHERE outcome = 'folded' "
-        "GROUP BY call_round, client HAVING count(*) > 1"
-    )
-    for round, client in twice:
-        yield f"the work of {client} for its call in round {round} counts twice"
-    query = (
-        "SELECT r.round, r.folded, count(c.client) FROM rounds r LEFT JOIN contributions c "
-        "ON c.round = r.round AND c.outcome = 'folded' GROUP BY r.round"
-    )
-    for round, folded, found in ledger.execute(query):
-        if folded != found:
-            yield f"round {round} folded {folded} updates and has {found} contributions"
-    query = (
-        "SELECT c.round, c.client, c.staleness, r.base_version, c.base_version "
-        "FROM contributions c JOIN rounds r USING (round) WHERE c.outcome = 'folded'"
-    )
-    for round, client, recorded, newest, trained_from in ledger.execute(query):
-        if recorded != staleness(newest, trained_from):
-            yield f"the staleness of {client} in round {round} is not {recorded}"
-    unsaid = ledger.execute(
-        "SELECT c.round, c.client FROM contributions c LEFT JOIN answers a "
-        "ON a.round = c.call_round AND a.client = c.client "
-        "WHERE c.outcome = 'folded' AND a.decision IS NOT 'accept'"
-    )
-    for round, client in unsaid:
-        yield f"{client} counts in round {round} and has not accepted its call"
 
 
 def _versions(ledger: sqlite3.Connection) -> Iterator[str]:
@@ -117,33 +99,9 @@ def _versions(ledger: sqlite3.Connection) -> Iterator[str]:
         yield f"version {version} is missing"
 
 
-def _evaluations(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
-    """Check that every version was evaluated that was due, and the last one."""
-    settings = programs.scenario.server
-    count = "version" if settings.mode.counts_versions else "round"
-    query = (
-        f"SELECT version FROM rounds WHERE outcome = 'aggregated' AND {count} % ? = 0 "
-        "UNION SELECT max(version) FROM rounds EXCEPT SELECT version FROM evaluations"
-    )
-    for (version,) in ledger.execute(query, (settings.evaluate_every,)):
-        yield f"version {version} was due for evaluation, and was not evaluated"
-
-
-def _memory(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
-    """Check that the newest update of every client that counted is the one that is remembered."""
-    newest = ledger.execute(
-        "SELECT client, max(round) FROM contributions WHERE outcome = 'folded' GROUP BY client"
-    )
-    remembered = dict(ledger.execute("SELECT client, round FROM memory"))
-    remembers = programs.scenario.server.aggregator.remembers()
-    expected = dict(newest) if remembers else {}
-    if remembered != expected:
-        yield f"the updates of {remembered} are remembered, not those of {expected}"
-
-
 def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
     """Check that the journal has every committed round and every evaluation exactly once."""
-    events = list(_events(folder / "journal.jsonl"))
+    events = list(events_of(folder / "journal.jsonl"))
     for event, field, table in (
         ("round_committed", "round", "rounds"),
         ("evaluated", "version", "evaluations"),
@@ -170,7 +128,7 @@ def _silence(programs: Programs, folder: Path, faults: Sequence[Fault]) -> Itera
         for fault in faults
     )
     if not silent and not any(silencing):
-        for event in _events(folder / "journal.jsonl"):
+        for event in events_of(folder / "journal.jsonl"):
             if event["event"] == "left" and "silent" in event["why"]:
                 yield f"{event['client']} is blamed: {event['why']}"
 
@@ -181,7 +139,7 @@ def _bytes(
     """Check that every byte of a body is counted once, and that all totals agree."""
     rounds = "SELECT round, bytes_up, bytes_down FROM rounds"
     known = {round: counted for round, *counted in ledger.execute(rounds)}
-    for event in _events(folder / "journal.jsonl"):
+    for event in events_of(folder / "journal.jsonl"):
         if event["event"] == "round_committed":
             told, counted = [event["bytes_up"], event["bytes_down"]], known.get(event["round"])
             if told != counted:
@@ -230,7 +188,8 @@ def _downloads(ledger: sqlite3.Connection) -> Iterator[str]:
         yield f"{times} downloads of {client} for round {round} are complete and have no bytes"
 
 
-def _events(path: Path) -> Iterator[dict[str, Any]]:
+def events_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a journal, without lines that are torn."""
     for line in path.read_bytes().splitlines():
         try:
             yield json.loads(line)

@@ -16,13 +16,15 @@ from muster.simulation.faults import Break, Fault, HistoryExtent, Kill, drawn
 from muster.simulation.fleet import scenario_named
 from muster.simulation.history import History, HistoryOutcome
 from muster.simulation.invariants import broken_by, model_hash
+from muster.simulation.observed import seen_in
+from muster.simulation.probes import reached
 from muster.simulation.programs import Programs, programs_of
 from muster.wire import INLINE_BYTES
 
 _MEMORY = Path("/dev/shm")
 """The folder for the files of histories; it is in memory, so a sync costs nothing."""
 
-HISTORIES_OF_A_FLEET = 20
+HISTORIES_OF_A_FLEET = 10
 """Seeds that follow each other and share a drawn fleet, whose undisturbed run is played once."""
 
 
@@ -46,12 +48,10 @@ class Reference:
     @property
     def may_be_hostile(self) -> bool:
         """Whether a device may hold transfers open: models travel in chunks, it is alone in its
-        process, and the others of its group do not wait for its word about slots."""
+        process, and no link is so slow that the server has more patience than with a stall."""
         packs, server = self.programs.packs, self.programs.server
-        first = min(packs, key=lambda pack: pack.name)
-        slots = any(line.slots is not None for line in server.shared.values())
-        chunks = server.tensors.body_bytes > INLINE_BYTES
-        return chunks and not slots and len(first.devices) == 1 < len(packs)
+        alone = len(min(packs, key=lambda pack: pack.name).devices) == 1 < len(packs)
+        return alone and not server.shared and server.tensors.body_bytes > INLINE_BYTES
 
 
 class Unsound(Exception):
@@ -100,14 +100,17 @@ class Simulator:
         return self._references[scenario]
 
     def play(self, plan: HistoryPlan, traced: bool = False) -> HistoryOutcome:
-        """Play a history, and check the invariants in the folder that it leaves."""
+        """Play a history, check the invariants in the folder that it leaves, and note the probes
+        that it has reached."""
         reference = self.reference(plan.scenario)
+        reached()
         with self._run_folder() as folder, _no_collection():
             history = History(reference.programs, folder, plan.seed, plan.faults, traced)
             outcome = history.play()
             if not outcome.violations and outcome.status == "completed":
                 found = broken_by(reference.programs, folder, plan.faults, reference.model)
                 outcome.violations += found
+                outcome.reached = reached() | seen_in(folder)
         history.close()
         return outcome
 

@@ -1,0 +1,351 @@
+"""A small sequential specification of a run, against which every history is checked.
+
+It imports nothing of the product. It goes through the rounds of the ledger in their order, believes
+what devices said (that they accept, and how long their work takes), and says what the server must
+have decided: which versions there are, who counts with which staleness, who is late, what is
+evaluated, remembered and learned, and what a device must still know after all restarts.
+"""
+
+import json
+import math
+import sqlite3
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+
+_LATE, _FOLDED = "late", "folded"
+
+_GIVEN_UP = frozenset({"drop-out", "interrupted", "powered off", "slot taken", "training failed"})
+"""The reasons of a device that accepted and then trained nothing."""
+
+_RECORD = struct.Struct("<QQ16sQQ")
+"""Of a record in the file of a device, behind 8 bytes of checksum: its number, its round, the
+checksum of the model, and the rounds trained before and after."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What the specification needs to know of a scenario.
+
+    Attributes:
+        lockstep: modelled seconds decide who counts; otherwise the order of arrival does.
+        mode: "synchronous", "opportunistic" or "buffered".
+        rounds: the number of rounds, or of versions in the buffered mode.
+        goal, deadline_s, minimum: as in `server`.
+        k, max_staleness: of the mode.
+        window_s: scenario seconds after which a round of the opportunistic mode ends.
+        evaluate_every: as in `server`.
+        waits: the rule may make no version although updates count, or one although none does.
+        remembers: the rule remembers the last update of every device.
+        learns: the rule enters the shares of devices in the means of all rounds.
+        alone: no links are shared, so that a device's own time decides.
+        states: devices that lost no power keep the number of rounds that they have trained.
+    """
+
+    lockstep: bool
+    mode: str
+    rounds: int
+    goal: int | None
+    deadline_s: float | None
+    minimum: int
+    k: int | None
+    max_staleness: int | None
+    window_s: float | None
+    evaluate_every: int
+    waits: bool
+    remembers: bool
+    learns: bool
+    alone: bool
+    states: bool
+
+    @property
+    def counts_versions(self) -> bool:
+        return self.mode == "buffered"
+
+
+@dataclass
+class Work:
+    """The work of a device for one call.
+
+    Attributes:
+        base: the version that the device was called with.
+        finish_s: scenario seconds at which it is finished; modelled_s of them are its own.
+        outcome, reason: what the account says; empty while it is open.
+        counted_in: the round in which it counted.
+    """
+
+    round: int
+    client: str
+    base: int
+    modelled_s: float
+    finish_s: float
+    outcome: str = ""
+    reason: str | None = None
+    counted_in: int = 0
+
+
+@dataclass
+class Account:
+    """What the ledger of a completed run says."""
+
+    rounds: list[Row]
+    work: dict[tuple[int, str], Work]
+    contributions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+
+
+def differences(course: Course, ledger: sqlite3.Connection, devices: Path) -> Iterator[str]:
+    """Yield in which sentences a completed run differs from the specification.
+
+    Args:
+        devices: the folder with the state files of the devices.
+    """
+    account = _account(ledger)
+    yield from _versions(course, account)
+    yield from _counted(course, account)
+    if course.lockstep and course.alone:
+        check = _synchronous if course.mode == "synchronous" else _carrying
+        yield from check(course, account)
+    yield from _evaluated(course, account, ledger)
+    yield from _remembered(course, account, ledger)
+    if course.learns:
+        yield from _learned(account, ledger)
+    if course.states:
+        yield from _kept(account, devices)
+
+
+def _rows(ledger: sqlite3.Connection, query: str) -> list[Row]:
+    cursor = ledger.execute(query)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def _account(ledger: sqlite3.Connection) -> Account:
+    rounds = _rows(ledger, "SELECT * FROM rounds ORDER BY round")
+    account = Account(rounds, {})
+    opened = {row["round"]: row for row in rounds}
+    for said in _rows(ledger, "SELECT * FROM answers WHERE decision = 'accept'"):
+        called = opened.get(said["round"])
+        if called is None:
+            continue
+        number, client, own_s = said["round"], said["client"], said["modelled_s"] or 0.0
+        begun_s = called["scenario_s"] or 0.0
+        base = called["base_version"]
+        account.work[number, client] = Work(number, client, base, own_s, begun_s + own_s)
+    for row in _rows(ledger, "SELECT * FROM contributions ORDER BY round"):
+        account.contributions[row["round"]].append(row)
+        work = account.work.get((row["call_round"], row["client"]))
+        # What a device sends again changes nothing of what was decided first.
+        if work is not None and row["outcome"] != "duplicate" and work.outcome != _FOLDED:
+            work.outcome, work.reason = row["outcome"], row["reason"]
+            work.counted_in = row["round"] if row["outcome"] == _FOLDED else 0
+    return account
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+
+def _versions(course: Course, account: Account) -> Iterator[str]:
+    """Rounds follow each other, and one makes a version if and only if enough updates count."""
+    version = 0
+    for number, row in enumerate(account.rounds, start=1):
+        least = max(1, course.minimum, course.k or 0)
+        makes = row["folded"] >= least
+        if row["round"] != number:
+            yield f"round {number} is missing"
+        if row["base_version"] != version:
+            yield f"round {number} begins with version {row['base_version']}, expected {version}"
+        if not course.waits and (row["outcome"] == "aggregated") != makes:
+            yield f"round {number} with {row['folded']} updates is {row['outcome']}"
+        if not makes and row["folded"]:
+            yield f"round {number} counts {row['folded']} updates, fewer than {least}"
+        if course.k is not None and row["folded"] > course.k:
+            yield f"round {number} counts {row['folded']} updates, expected {course.k}"
+        version += row["outcome"] == "aggregated"
+        if row["version"] != version:
+            yield f"round {number} ends with version {row['version']}, expected {version}"
+    done = version if course.counts_versions else len(account.rounds)
+    if done != course.rounds:
+        yield f"the run ended after {done}, expected {course.rounds}"
+
+
+def _counted(course: Course, account: Account) -> Iterator[str]:
+    """Who counts had accepted a call, counts once, with its staleness, and was not too stale."""
+    base_of = {row["round"]: row["base_version"] for row in account.rounds}
+    times = Counter[tuple[int, str]]()
+    for number, rows in account.contributions.items():
+        for row in rows:
+            who = f"{row['client']} of call {row['call_round']}"
+            if row["outcome"] != _FOLDED:
+                continue
+            times[row["call_round"], row["client"]] += 1
+            work = account.work.get((row["call_round"], row["client"]))
+            if work is None:
+                yield f"{who} counts in round {number}, and has not accepted"
+                continue
+            if row["base_version"] != work.base:
+                yield f"{who} trained from {row['base_version']}, called with {work.base}"
+            stale = base_of[number] - work.base
+            if row["staleness"] != stale:
+                yield f"{who} has staleness {row['staleness']} in round {number}, expected {stale}"
+            if course.max_staleness is not None and stale > course.max_staleness:
+                yield f"{who} counts in round {number} with staleness {stale}"
+            if course.mode == "synchronous" and number != row["call_round"]:
+                yield f"{who} counts in round {number}"
+    for (number, client), count in times.items():
+        if count > 1:
+            yield f"{client} counts {count} times for its call in round {number}"
+
+
+# --- who counts, in lockstep ---------------------------------------------------------------------
+
+
+def _arrived(account: Account) -> Iterator[Work]:
+    """The work whose update arrived whole, and was not refused."""
+    for work in account.work.values():
+        if work.outcome not in ("", "refused") and work.reason not in _GIVEN_UP:
+            yield work
+
+
+def _synchronous(course: Course, account: Account) -> Iterator[str]:
+    """The first `goal` by modelled seconds count, of those that meet the deadline."""
+    limit_s = math.inf if course.deadline_s is None else course.deadline_s
+    by_round = defaultdict[int, list[Work]](list)
+    for work in _arrived(account):
+        in_time = work.modelled_s <= limit_s
+        if (work.outcome == _LATE) == in_time:
+            yield (
+                f"{work.client} took {work.modelled_s:g} s in round {work.round}, with a deadline "
+                f"of {limit_s:g} s: {work.outcome} ({work.reason})"
+            )
+        if in_time:
+            by_round[work.round].append(work)
+    made = {row["round"] for row in account.rounds if row["outcome"] == "aggregated"}
+    for number, works in by_round.items():
+        if number not in made:  # there were too few for the rule
+            continue
+        works.sort(key=lambda work: (work.modelled_s, work.client))
+        first = {work.client for work in works[: course.goal]}
+        first = first if len(first) >= course.minimum else set()
+        found = {work.client for work in works if work.outcome == _FOLDED}
+        if found != first:
+            yield f"round {number} counts {sorted(found)}, expected {sorted(first)}"
+
+
+def _carrying(course: Course, account: Account) -> Iterator[str]:
+    """No update counts before it is finished; none that is finished is passed over by a later one;
+    and a round of the opportunistic mode counts all that have finished in its window."""
+    ends = {row["round"]: row["next_s"] for row in account.rounds}
+    opened = {row["round"]: row["scenario_s"] for row in account.rounds}
+    made = {row["round"] for row in account.rounds if row["outcome"] == "aggregated"}
+    arrived = [work for work in _arrived(account) if work.outcome == _FOLDED]
+    for work in arrived:
+        end_s = ends[work.counted_in]
+        if course.window_s is not None:
+            end_s = opened[work.counted_in] + course.window_s
+        if end_s is not None and work.finish_s > end_s + 1e-9:
+            yield (
+                f"{work.client} counts in round {work.counted_in}, which ends at {end_s:g} s, and "
+                f"finishes at {work.finish_s:g} s"
+            )
+        before = work.counted_in - 1
+        if (
+            course.window_s is not None
+            and before >= work.round
+            and before in made  # otherwise there were too few for the rule
+            and work.finish_s <= opened[before] + course.window_s - 1e-9
+            and not course.goal
+        ):
+            yield f"{work.client} finished in round {before}, and counts in {work.counted_in}"
+    if course.k is not None:
+        yield from _in_order(arrived)
+
+
+def _in_order(arrived: list[Work]) -> Iterator[str]:
+    """In a buffer, updates count in the order in which they finish."""
+    latest_s, of = -math.inf, ""
+    for number in sorted({work.counted_in for work in arrived}):
+        works = [work for work in arrived if work.counted_in == number]
+        for work in works:
+            if work.finish_s < latest_s - 1e-9 and work.round < number:
+                yield f"{work.client} finished before {of}, which counts before round {number}"
+        last = max(works, key=lambda work: work.finish_s)
+        latest_s, of = max((latest_s, of), (last.finish_s, last.client))
+
+
+# --- what follows from it ------------------------------------------------------------------------
+
+
+def _evaluated(course: Course, account: Account, ledger: sqlite3.Connection) -> Iterator[str]:
+    """Evaluated are version 0, the versions that are due, and the last one; nothing else."""
+    due, last = {0}, 0
+    for row in account.rounds:
+        if row["outcome"] == "aggregated":
+            last = row["version"]
+            count = last if course.counts_versions else row["round"]
+            due |= {last} if count % course.evaluate_every == 0 else set()
+    found = {row["version"] for row in _rows(ledger, "SELECT version FROM evaluations")}
+    if found != due | {last}:
+        yield f"the versions {sorted(found)} were evaluated, expected {sorted(due | {last})}"
+
+
+def _remembered(course: Course, account: Account, ledger: sqlite3.Connection) -> Iterator[str]:
+    """Remembered is the newest update that counted of every device, in its slots in turn."""
+    newest, times = dict[str, int](), Counter[str]()
+    for number, rows in sorted(account.contributions.items()):
+        for row in rows:
+            if row["outcome"] == _FOLDED and course.remembers:
+                newest[row["client"]] = number
+                times[row["client"]] += 1
+    expected = {client: (number, (times[client] - 1) % 2) for client, number in newest.items()}
+    rows = _rows(ledger, "SELECT client, round, slot FROM memory")
+    found = {row["client"]: (row["round"], row["slot"]) for row in rows}
+    if found != expected:
+        yield f"remembered (round, slot) are {found}, expected {expected}"
+
+
+def _learned(account: Account, ledger: sqlite3.Connection) -> Iterator[str]:
+    """The share of a device is the mean of 1/|S| over all rounds, |S| devices of which counted."""
+    sums = Counter[str]()
+    entered = _rows(ledger, "SELECT round, value FROM estimates WHERE name = 'shares'")
+    shares = {row["round"]: json.loads(row["value"]) for row in entered}
+    for row in account.rounds:
+        number, rows = row["round"], account.contributions[row["round"]]
+        counted = [each["client"] for each in rows if each["outcome"] == _FOLDED]
+        for client in counted:
+            sums[client] += 1 / len(counted)  # type: ignore[assignment]
+        if bool(counted) != (number in shares):
+            yield f"round {number} with {len(counted)} updates: shares are in {sorted(shares)}"
+        for client, share in shares.get(number, {}).items():
+            if not math.isclose(share, sums[client] / number, abs_tol=1e-12):
+                yield f"the share of {client} in round {number} is {share}, not {sums[client]}/…"
+
+
+def _kept(account: Account, devices: Path) -> Iterator[str]:
+    """A device knows its newest round and how many rounds it has trained: each once, however often
+    a process died."""
+    trained = defaultdict[str, set[int]](set)
+    for work in account.work.values():
+        if work.outcome and work.reason not in _GIVEN_UP:
+            trained[work.client].add(work.round)
+    for client, rounds in trained.items():
+        record = _newest_record(devices / client / "state.bin")
+        if record is None or record[1] < max(rounds):
+            yield f"{client} has trained in round {max(rounds)}, and remembers {record}"
+        elif record[1] == max(rounds) and record[4] != len(rounds):
+            yield f"{client} has trained in the rounds {sorted(rounds)}, and counted {record[4]}"
+
+
+def _newest_record(path: Path) -> tuple[int, int, bytes, int, int] | None:
+    """The newest record in the file of a device."""
+    if not path.exists():
+        return None
+    data = path.read_bytes()
+    (slot_bytes,) = struct.unpack_from("<Q", data)
+    places = (8 + 8 + slot * slot_bytes for slot in range(2))
+    records = [_RECORD.unpack_from(data, at) for at in places if at + _RECORD.size <= len(data)]
+    return max(records, default=None)
