@@ -42,9 +42,15 @@ def main() -> int:
                     why = "" if excused(each.tampering.name) else "  NOT EXCEPTED"
                     _print(f"  {each.tampering.name}{why}{each.sentence}")
     _table(found)
-    for forged in (False, True):
-        of_form = [each for each in found if each.tampering.forged is forged]
-        _print(f"{'made to agree' if forged else 'in one place'}: {_rate(of_form)}")
+    forms = {"in one place": (False, ""), "ledger, made to agree": (True, "ledger"),
+             "scenario, made to agree": (True, "scenario.toml")}  # fmt: skip
+    for form, (forged, subject) in forms.items():
+        of_form = [
+            each
+            for each in found
+            if each.tampering.forged is forged and each.tampering.subject.startswith(subject)
+        ]
+        _print(f"{form}: {_rate(of_form)}")
     _print(f"together: {_rate(found)}")
     silent = [each for each in found if not each.by and not excused(each.tampering.name)]
     return int(bool(silent))

@@ -1,5 +1,6 @@
 """Small finished runs of many kinds, made in virtual time, with the files of `muster run`."""
 
+import json
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -160,7 +161,11 @@ def write_inputs(made: Scenario, folder: Path) -> None:
     write_population(folder / "population.csv", residents, None)
     if any(life_of(made, group).eventful for group in made.groups):
         write_plan(folder, plan(made))
+    rows = inputs_of(folder)
+    config = json.loads((folder / "setup/server.json").read_text())
+    config["inputs"] = [row._asdict() for row in rows]
+    (folder / "setup/server.json").write_text(json.dumps(config))
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
-        for row in inputs_of(folder):
+        for row in rows:
             statement, rows = INPUTS.insert([row])
             ledger.executemany(statement, rows)

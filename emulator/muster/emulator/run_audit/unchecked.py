@@ -26,7 +26,8 @@ UNCHECKED = (
         "`train_s`, `transfer_s`, `wait_s`, and all others",
         "only the clocks of the run have measured them",
         (
-            "* ledger *.at*",
+            "* ledger *.at",
+            "* ledger *.at, *",
             "* ledger *_at*",
             "* ledger *seconds*",
             "* ledger *train_s*",
@@ -66,6 +67,11 @@ UNCHECKED = (
         ("* setup/server.json *port", "* setup/server.json host", "* setup/server.json credentials",
          "* setup/server.json server.stall_s", "* setup/server.json outside",
          "* setup/server.json evaluation", "* setup/server.json server.metrics_port"),
+    ),
+    Unchecked(
+        "a key that is missing in `setup/server.json`",
+        "an earlier muster did not write it (what follows from the key is compared)",
+        ("delete setup/server.json *",),
     ),
     Unchecked(
         "the loss of a version, together with journal and summary",

@@ -10,7 +10,7 @@ from muster.common.tensors import WIRE
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog, sha256, sha256_of
-from muster.emulator.run_audit.vectors import INITIAL
+from muster.emulator.run_audit.vectors import INITIAL, initial_of
 from muster.server.account.store import model_name, state_name
 from muster.server.updates.memory import MEMORY
 
@@ -88,11 +88,19 @@ def check_states(evidence: Evidence, log: CheckLog) -> None:
         content = row["body"] or (path.read_bytes() if path.is_file() else b"")
         log.compare(f"SHA-256 of the {what}", sha256(content), row["sha256"])
         log.compare(f"bytes of the {what}", len(content), row["bytes"])
-    if states and evidence.rounds_begun:
+    if states or _begins_with_state(evidence):
         for version in sorted(kept - {row["version"] for row in states}):
             log.require(False, f"state of the rule at version {version}", "one", "none")
-    if not states:
+    elif not states:
         log.skip("the rule keeps no state")
+
+
+def _begins_with_state(evidence: Evidence) -> bool:
+    """Whether the rule has a state from the start on."""
+    config = evidence.config
+    if isinstance(config, str) or config.server.aggregator.runs_strategy():
+        return False
+    return bool(config.server.aggregator.initial_state(initial_of(evidence, config)))
 
 
 def check_empty(evidence: Evidence, log: CheckLog) -> None:

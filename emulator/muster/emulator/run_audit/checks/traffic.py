@@ -38,6 +38,9 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
         call = row["call_round"], row["client"]
         if row["client"] in held:
             log.compare("bytes of an update that its process holds", 0, row["up"], *call)
+            right = row["down"] in (0, called.get(call, 0) + down.get(call, 0))
+            log.require(right, "bytes of the model sent for its updates", "those of the call",
+                        row["down"], *call)  # fmt: skip
             continue
         if call in up:
             log.compare("bytes of its updates", up[call], row["up"], *call)
@@ -89,6 +92,8 @@ def check_transfers(evidence: Evidence, log: CheckLog) -> None:
         if evidence.lockstep and row["round"] <= newest:
             log.require(row["decision"] is not None, "call of the transfer",
                         "a call with an answer", row["decision"], *at)  # fmt: skip
+        if evidence.undisturbed and not evidence.reconnected:
+            log.compare("attempt of the transfer", 1, row["attempt"], *at)
         known = ", ".join(_ENDINGS)
         log.require(row["ending"] in _ENDINGS, "ending of the transfer", known, row["ending"], *at)
         ways = row["direction"] in ("up", "down")
