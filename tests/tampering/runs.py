@@ -167,5 +167,4 @@ def write_inputs(made: Scenario, folder: Path) -> None:
     (folder / "setup/server.json").write_text(json.dumps(config))
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
         for row in rows:
-            statement, rows = INPUTS.insert([row])
-            ledger.executemany(statement, rows)
+            ledger.executemany(*INPUTS.insert([row]))

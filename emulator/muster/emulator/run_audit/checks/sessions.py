@@ -39,6 +39,8 @@ def check_lines(evidence: Evidence, log: CheckLog) -> None:
     if evidence.servers and newest["server"]:
         log.require(newest["server"] <= evidence.servers, "incarnation of the newest server",
                     f"at most {evidence.servers}", newest["server"])  # fmt: skip
+    if evidence.status is not None and newest["server"]:
+        log.compare("incarnation of the newest server", evidence.servers, newest["server"])
     for events in by_writer.values():
         _check_moments(events, log)
 

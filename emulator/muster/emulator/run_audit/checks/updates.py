@@ -78,7 +78,7 @@ def check_updates(evidence: Evidence, log: CheckLog) -> None:
                 log.require(False, "device", "one of the population", row["client"], *at)
                 continue
             _check_numbers(row, expected, log)
-            _check_fate(row, log)
+            _check_fate(row, evidence.base_versions, log)
             _check_moment(row, round, expected, log)
         _check_count(expected, place, log)
 
@@ -115,7 +115,7 @@ def _check_numbers(row: Row, expected: _Expected, log: CheckLog) -> None:
                     row["bytes_up"], *at)  # fmt: skip
 
 
-def _check_fate(row: Row, log: CheckLog) -> None:
+def _check_fate(row: Row, bases: Mapping[int, int], log: CheckLog) -> None:
     """Compare the reason with the outcome."""
     at = row["round"], row["client"]
     known = _REASONS.get(row["outcome"], frozenset())
@@ -123,6 +123,8 @@ def _check_fate(row: Row, log: CheckLog) -> None:
     log.require(row["reason"] in known, "reason", shown, row["reason"], *at)
     if row["outcome"] != "folded":
         log.compare("round", row["call_round"], row["round"], *at)
+    if row["outcome"] == "dropped" and row["call_round"] in bases:
+        log.compare("base version", bases[row["call_round"]], row["base_version"], *at)
     if row["outcome"] not in ("folded", "late"):
         log.compare("staleness", 0, row["staleness"], *at)
 
