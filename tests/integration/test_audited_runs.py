@@ -315,12 +315,12 @@ def _count_wrongly(folder: Path) -> None:
 
 
 def _tell_faults(folder: Path, *states: str) -> None:
-    """Add events of a fault to the journal."""
+    """Add events of a fault that somebody has injected by hand to the journal."""
+    of_line = '"at":2e9,"role":"supervisor","incarnation":1,"fault":"cut","targets":[],"round":2'
     with (folder / "journal.jsonl").open("a") as file:
-        for state in states:
-            file.write(
-                f'{{"event":"fault_{state}","fault":"cut","number":1,"targets":[],"round":2}}\n'
-            )
+        for state in ("injected", *states):
+            number = "" if state == "injected" else ',"number":1'
+            file.write(f'{{"event":"fault_{state}",{of_line}{number}}}\n')
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,8 @@ def test_a_defect_of_a_file_is_found(run: Path, spoil: Callable[[Path], object],
 )
 def test_the_states_of_a_fault_may_come_in_these_orders(run: Path, states: tuple[str, ...]) -> None:
     _tell_faults(run, *states)
-    assert audit(run).agrees
+    [journal] = [check for check in audit(run).checks if check.title == "the journal"]
+    assert not journal.differing, journal.differences
 
 
 def test_a_remembered_update_that_changed_is_found(tmp_path: Path) -> None:

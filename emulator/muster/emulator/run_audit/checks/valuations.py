@@ -45,11 +45,11 @@ def _check_row(row: Row, before: Row | None, settings: UtilitySettings, log: Che
         log.require(right, name, "at most 1", row[name], *at)
     curve = [row[name] is None for name in ("a", "b", "c", "threshold")]
     log.require(all(curve) or not any(curve), "curve", "all of its numbers or none", curve, *at)
-    first = before is None
-    forced = int(first or row["round"] <= settings.forced_rounds)
+    has_own = row["own_accuracy"] is not None
+    if before is None or before["decision"] == "accept":  # else its training may have been lost
+        log.compare("whether it has a model of its own", before is not None, has_own, *at)
+    forced = int(not has_own or row["round"] <= settings.forced_rounds)
     log.compare("forced", forced, row["forced"], *at)
-    log.compare("whether it has a model of its own", not first, row["own_accuracy"] is not None,
-                *at)  # fmt: skip
     gains = None
     if row["own_accuracy"] is not None:
         least = (1 + settings.margin) * row["own_accuracy"] - settings.tolerance
