@@ -108,6 +108,9 @@ def check_empty(evidence: Evidence, log: CheckLog) -> None:
     log.compare(
         "rows of faults, which nothing writes", 0, evidence.one("SELECT count(*) FROM faults")
     )
+    query = "SELECT DISTINCT round FROM estimates WHERE round > 0 ORDER BY round"
+    for (round,) in evidence.rows(query):
+        log.require(round in evidence.committed, "round of an estimate", "a committed one", round)
     if isinstance(evidence.planned, str):
         return
     groups = evidence.planned.groups

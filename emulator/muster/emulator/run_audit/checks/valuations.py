@@ -73,8 +73,8 @@ def _check_curve(row: Row, before: Row, settings: UtilitySettings, log: CheckLog
         return
     if settings.threshold == "local" and not settings.cost_per_mb:
         factor = (1 + settings.margin) * (1 + settings.inflation)
-        trained = before["decision"] != "abort" and before["threshold"] / factor
-        if trained is not False and row["own_accuracy"] is not None:
+        trained = before["threshold"] / factor
+        if before["decision"] == "accept" and row["own_accuracy"] is not None:
             compare(log, "accuracy of its own model, by its last threshold", trained,
                     row["own_accuracy"], *at)  # fmt: skip
 
