@@ -10,6 +10,7 @@ import pytest
 
 from muster.common.events import Started
 from muster.common.journal import Journal
+from muster.common.sealed_lines import is_sealed
 from muster.common.testing import ManualClock
 from muster.emulator.run_folder.journal_tail import journal_events
 
@@ -102,3 +103,19 @@ def test_the_events_of_a_journal_are_read_without_torn_lines(tmp_path: Path) -> 
     path.write_bytes(b'{"event":"a","n":1}\n{"event":"b"\n[1]\n{"n":2}\n{"event":"b","n":3}\n{"ev')
     assert [event["n"] for event in journal_events(path)] == [1, 3]
     assert [event["n"] for event in journal_events(path, '"event":"b', '"event":"c')] == [3]
+
+
+def test_every_changed_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, "server", 1, ManualClock())
+    shown = journal.add(Started("a"))
+    journal.close()
+    data = path.read_bytes()
+    assert [json.loads(shown)] == list(journal_events(path))
+    for bit in range(8 * (len(data) - 1)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        # Without the mark of a checksum the line is that of an older version of muster, or none.
+        marked = all(map(is_sealed, flipped.splitlines()))
+        assert not (marked and list(journal_events(path))), bytes(flipped)

@@ -1,6 +1,6 @@
 """The journal: one JSON line for every event, appended to `journal.jsonl`.
 
-The journal is data. Reports read the journal and the ledger, never the running system. Where the
+Every line of the file has a checksum of itself (`sealed_lines`). The journal is data. Reports read the journal and the ledger, never the running system. Where the
 two differ, the ledger is right.
 """
 
@@ -13,6 +13,7 @@ import orjson
 from muster.common.clock import Clock
 from muster.common.events import Event
 from muster.common.full_disk import is_full
+from muster.common.sealed_lines import sealed
 
 
 class Journal:
@@ -36,7 +37,8 @@ class Journal:
         self._refused = False  # whether the newest flush failed
 
     def add(self, event: Event, at: float | None = None) -> bytes:
-        """Record `event` and return its line, a JSON object. `flush` writes it to the file.
+        """Record `event` and return its line, a JSON object. `flush` writes it to the file, with
+        its checksum.
 
         Numbers that are not finite become null.
 
@@ -45,7 +47,7 @@ class Journal:
         """
         at = self._clock.now() if at is None else at
         line = orjson.dumps({"event": event.name, "at": at, **self._writer, **event.fields()})
-        self._lines.append(line)
+        self._lines.append(sealed(line))
         return line
 
     @property

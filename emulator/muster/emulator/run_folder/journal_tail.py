@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
+from muster.common.sealed_lines import object_in
 
 
 class Tail:
@@ -43,7 +43,8 @@ class Tail:
 
 
 def journal_events(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
-    """Yield the events of a journal in the order written. Lines that are incomplete are left out.
+    """Yield the events of a journal in the order written. Lines that are incomplete or damaged are
+    left out.
 
     Args:
         texts: only lines that contain one of these are parsed, because a journal of many devices
@@ -54,14 +55,11 @@ def journal_events(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
     encoded = [text.encode() for text in texts or ("",)]
     with path.open("rb") as lines:
         for line in lines:
-            if any(text in line for text in encoded) and (event := _event(line)):
+            if any(text in line for text in encoded) and (event := _event(line.rstrip(b"\n"))):
                 yield event
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None if the line is incomplete because of a full disk or a power cut."""
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return event if isinstance(event, dict) and "event" in event else None
+    """The event of a line; None if the line is incomplete or damaged."""
+    event = object_in(line)
+    return event if event is not None and "event" in event else None

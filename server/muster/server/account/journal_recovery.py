@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from muster.common.events import AppMeasured, Evaluated, Event, RoundCommitted
+from muster.common.sealed_lines import object_in
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import RoundRow
 
@@ -64,7 +65,7 @@ def _whole(numbers: Set[int], first: int) -> int:
 
 def numbers(journal: Path, fields: Mapping[type[Event], str]) -> dict[type[Event], set[int]]:
     """Return a field of all events of some kinds, by kind, in one pass through the journal. Lines
-    that are torn are left out."""
+    that are torn or damaged are left out."""
     found: dict[type[Event], set[int]] = {event: set() for event in fields}
     begins = {_begin(event): event for event in fields}
     if not journal.exists():
@@ -75,7 +76,7 @@ def numbers(journal: Path, fields: Mapping[type[Event], str]) -> dict[type[Event
             if line.startswith(prefixes):
                 event = begins[line[: line.index(b",") + 1]]
                 with suppress(ValueError, LookupError, TypeError):  # a part of a line, or damaged
-                    found[event].add(int(orjson.loads(line)[fields[event]]))
+                    found[event].add(int((object_in(line.rstrip(b"\n")) or {})[fields[event]]))
     return found
 
 
@@ -88,7 +89,7 @@ def newest(journal: Path, event: type[Event], field: str) -> int:
         while at >= 0:
             end = lines.find(b"\n", at)
             with suppress(ValueError, LookupError, TypeError):
-                return int(orjson.loads(lines[at : end if end >= 0 else None])[field])
+                return int((object_in(lines[at : end if end >= 0 else None]) or {})[field])
             at = lines.rfind(_begin(event), 0, at)
     return -1
 
