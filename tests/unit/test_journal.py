@@ -117,5 +117,5 @@ def test_every_changed_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         # Without the mark of a checksum the line is that of an older version of muster, or none.
-        marked = all(map(is_sealed, flipped.splitlines()))
+        marked = all(map(is_sealed, bytes(flipped).splitlines()))
         assert not (marked and list(journal_events(path))), bytes(flipped)

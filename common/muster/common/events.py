@@ -215,11 +215,13 @@ class TrainingFailed(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """An aggregator gave a warning, or a device reports covariates that it cannot have, so that
-    they count as not known. Each server process writes the same warning once.
+    """An aggregator gave a warning, a device reports covariates that it cannot have, so that they
+    count as not known, or a run is resumed with other software than it began with. Each server
+    process writes the same warning once.
 
     Attributes:
-        by: the name of the aggregator.
+        round: 0: the run is resumed.
+        by: the name of the aggregator, or "muster".
         warning: a sentence.
     """
 

@@ -1,7 +1,7 @@
 """The journal: one JSON line for every event, appended to `journal.jsonl`.
 
-Every line of the file has a checksum of itself (`sealed_lines`). The journal is data. Reports read the journal and the ledger, never the running system. Where the
-two differ, the ledger is right.
+Every line of the file has a checksum of itself (`sealed_lines`). The journal is data. Reports read
+the journal and the ledger, never the running system. Where the two differ, the ledger is right.
 """
 
 import os

@@ -62,6 +62,8 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
     folder.mkdir(parents=True)
     write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
     with tempfile.TemporaryDirectory(prefix="muster-") as scratch:
+        (Path(scratch) / "programs").mkdir()
+        shutil.copy(folder / "scenario.toml", Path(scratch) / "programs")  # the inputs name it
         programs = programs_of(scenario, Path(scratch) / "programs")
         there = ["server", *(pack.name for pack in programs.packs)]
         for kill in kills:

@@ -31,14 +31,16 @@ import muster.client.processes.early_imports  # noqa: F401
 from muster.client.device.rational import require_validation
 from muster.client.processes import program
 from muster.client.processes.config import NurseryProcess, PackProcess
-from muster.client.training.local import warm
+from muster.client.training.local import fingerprint, warm
 from muster.client.training.together import require_layers
 from muster.common.causes import outer_cause
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.garbage import rarely_collect
+from muster.common.platform_facts import package_versions, platform_of
 from muster.common.processes import die_with_parent, use_huge_pages
 from muster.common.tensors import WIRE, safetensors_header
+from muster.tasks.data_digest import data_digest
 from muster.tasks.hosted import HostedTask
 from muster.tasks.models import initial_vector, layout_of
 from muster.tasks.opening import open_task, require_sound
@@ -145,8 +147,8 @@ def log_to(path: Path) -> None:
 def prepare(
     task: OpenTask, folder: Path | None, rational: Mapping[str, int], together: bool = False
 ) -> dict[str, Any]:
-    """Write the initial model; return its SHA-256, and the number of examples, the schema and the
-    layers of hidden units for the server.
+    """Write the initial model; return its SHA-256, the number of examples, the schema and the
+    layers of hidden units for the server, and what the ledger records of data and software.
 
     Args:
         folder: the run folder; None: the model is not written.
@@ -181,6 +183,9 @@ def prepare(
             for t in shapes.tensors
         ],
         "units": [layer.model_dump() for layer in layout.layers],
+        "data": {f"{len(task.examples)} devices": data_digest(task)},
+        "packages": package_versions(),
+        "platform": platform_of(fingerprint()),
     }
 
 

@@ -37,7 +37,7 @@ from muster.emulator.fleet.lives import (
 from muster.emulator.fleet.masks import check_masks, layout_of
 from muster.emulator.fleet.packs import DeviceFolders, pack_name, packs_by_group, split_into_packs
 from muster.emulator.fleet.sampling import sample_of
-from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch import doctor
 from muster.emulator.launch.gateway_configs import gateways_of
@@ -47,7 +47,7 @@ from muster.emulator.planning.oracle import oracle_of
 from muster.emulator.planning.plan import Progress, can_plan, instants, must_play
 from muster.emulator.planning.result import Learning, write_plan
 from muster.emulator.planning.server_view import moments_of, z_bounds_of
-from muster.emulator.records.inputs import inputs_of
+from muster.emulator.records.inputs import inputs_in, inputs_of, require_unchanged
 from muster.emulator.scenario.local_work import announced_training, most_steps, training_time
 from muster.emulator.scenario.population import population, write_population
 from muster.emulator.scenario.scenario import Scenario
@@ -158,16 +158,18 @@ class ProcessConfigs:
         return gateways_of(self.scenario, self.residents, setup, folder, everywhere)
 
     def server(self, prepared: Mapping[str, Any]) -> ServerProcess:
-        """Settings of the server; also writes population.csv.
+        """Settings of the server; also writes population.csv, and the timeline of faults.
 
         Args:
-            prepared: `examples`, `schema` and `units` of the task, as the nursery reported them.
+            prepared: `examples`, `schema` and `units` of the task, as the nursery reported them,
+                and the inputs that it knows.
 
         Raises:
             ConfigError: a group's mask does not fit the model, or its links are too slow for it.
         """
         scenario, residents = self.scenario, self.residents
         write_population(self.folder / "population.csv", residents, None)
+        write_timeline(self.folder, self.faults.timeline)
         full = scenario.server.information == "full"
         members = []
         for group, of_group in by_group(scenario, residents):
@@ -203,7 +205,7 @@ class ProcessConfigs:
         check_links(scenario, layout.parameters * WIRE.itemsize)
         return ServerProcess(
             run=self._run_identity(),
-            inputs=[RunInput(**row._asdict()) for row in inputs_of(self.folder)],
+            inputs=[RunInput(**row._asdict()) for row in inputs_of(self.folder, prepared)],
             seed=scenario.seed,
             clock=scenario.clock.kind,
             round_s=scenario.clock.round_s,
@@ -235,6 +237,15 @@ class ProcessConfigs:
             units=list(layout.layers) if scenario.conditions.masked else [],
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
         )
+
+    def changed_inputs(self, prepared: Mapping[str, Any]) -> list[str]:
+        """Warnings about what has changed since the run began, and may.
+
+        Raises:
+            ConfigError: something has changed that binds the run.
+            LedgerError: the ledger cannot be read.
+        """
+        return require_unchanged(inputs_in(self.folder), self.folder, prepared)
 
     def _eventful(self) -> bool:
         """Whether any group has devices whose state changes during the run."""

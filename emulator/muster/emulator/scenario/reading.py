@@ -4,7 +4,7 @@ import copy
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,17 +131,32 @@ _DISTRIBUTIONS = (("covariates", "z"), ("covariates", "x"), ("device",), ("devic
 def _set_files(values: dict[str, Any], scenario: Path) -> None:
     """Make the paths absolute that the scenario names. They are relative to its file."""
     _make_absolute(values.get("launch"), "authority", scenario)
-    _make_absolute(values.get("task"), "app", scenario)
+    for table, key in _file_settings(values):
+        _make_absolute(table, key, scenario)
+
+
+def named_files(values: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the files and folders that decide a run and that the settings of a scenario name, as
+    `read_scenario` has settled them. The files of data sets are not among them."""
+    for table, key in _file_settings(values):
+        if isinstance(table, Mapping) and isinstance(table.get(key), str):
+            yield Path(table[key])
+
+
+def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
+    """The tables and keys of settings that name files; the table may be of another type, and the
+    key may be missing."""
+    yield values.get("task"), "app"
     groups = values.get("groups")
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):
             continue
-        _make_absolute(group.get("availability"), "file", scenario)
-        _make_absolute(group.get("link"), "trace", scenario)
-        _make_absolute(group.get("link"), "trace_up", scenario)
+        yield group.get("availability"), "file"
+        yield group.get("link"), "trace"
+        yield group.get("link"), "trace_up"
         for keys in _DISTRIBUTIONS:
             for setting in _table(group, keys).values():
-                _make_absolute(setting, "path", scenario)
+                yield setting, "path"
 
 
 def _table(group: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:

@@ -46,9 +46,13 @@ class InputRow(NamedTuple):
     """A row of `inputs`: what the run began with.
 
     Attributes:
-        kind, name: `scenario` and `scenario.toml`, or `module` and the path of a file of your own
-            code below its folder.
-        sha256: of the file; of the scenario, of all settings that may change a result.
+        kind, name: `scenario` and `scenario.toml`; `module` and the path of a file of your own
+            code below its folder; `file` and the path of a file that the scenario names;
+            `timeline` and `faults.json`; `model` and the file of the initial model; `data` and the
+            number of devices; `package` and its name; `platform` and what it is.
+        sha256: of the file; of the scenario, of all settings that may change a result; of data, of
+            every device's number of examples and of the examples of eight devices. Packages and
+            the platform have their version or name instead.
     """
 
     kind: str
