@@ -86,8 +86,8 @@ def report(folder: Path, kind: str | None) -> None:
     """Write report.html of FOLDER (default runs/latest) again, and figures on request; of a
     comparison, write its tables and its figure again."""
     from muster.emulator.comparison.run_set import PLAN
+    from muster.emulator.records.manifest import intact_folder
     from muster.emulator.report import write_report
-    from muster.emulator.run_folder.folder import run_folder
 
     advice = "make the folder writable"
     if (folder / PLAN).is_file():
@@ -96,7 +96,7 @@ def report(folder: Path, kind: str | None) -> None:
         with refusal_of(f"the tables of {shown(folder)} cannot be written", advice):
             page = report_comparison(folder, figures=kind or "png").folder / "comparison.md"
     else:
-        run = run_folder(folder)
+        run = intact_folder(folder)
         with refusal_of(f"the report of {shown(run)} cannot be written", advice):
             page = write_report(run, kind)
     click.echo(shown(page))
@@ -156,12 +156,12 @@ def live(folder: Path, port: int) -> None:
     """
     from muster.emulator.live.beside import described, require_extra
     from muster.emulator.live.page_address import open_port
-    from muster.emulator.run_folder.folder import run_folder
+    from muster.emulator.records.manifest import intact_folder
 
     require_extra()
     from muster.emulator.live.serving import serve
 
-    found = run_folder(folder)
+    found = intact_folder(folder)
     listening, address = open_port(port)
     with listening:
         click.echo("\n".join(described(address)))

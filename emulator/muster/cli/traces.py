@@ -38,9 +38,9 @@ def export_trace(folder: Path, out: Path) -> None:
     """Write which devices were available when in the run in FOLDER to OUT, a .csv or .json file."""
     from muster.client.availability.traces import write_traces
     from muster.emulator.export.traces import traces_of_run
-    from muster.emulator.run_folder.folder import run_folder
+    from muster.emulator.records.manifest import intact_folder
 
-    traces = traces_of_run(run_folder(folder))
+    traces = traces_of_run(intact_folder(folder))
     with refusal_of(f"{out} cannot be written", "name another file"):
         write_traces(out, traces)
     click.echo(f"{len(traces):,} traces in {shown(out)}")

@@ -33,6 +33,7 @@ from muster.emulator.launch.docker.daemon import connected, containers_of, hand_
 from muster.emulator.launch.docker.services import Site, project_of
 from muster.emulator.launch.docker.stack import deploy_command, require_swarm
 from muster.emulator.launch.process_configs import ProcessConfigs
+from muster.emulator.records.manifest import unseal
 from muster.emulator.run_folder.folder import (
     ADDRESS,
     COMPOSE,
@@ -147,6 +148,7 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
             if containers_of(client, folder):
                 end(folder, say)  # what is left of a supervisor that was killed
         require_resumable(folder, scenario)
+        unseal(folder)
     with _or_nothing(folder, say):
         return _start(scenario, folder, say, clock, began)
 

@@ -10,7 +10,8 @@ from muster.common.installation import install_command
 from muster.emulator.export.metrics import metric_points
 from muster.emulator.export.mlflow_store import write_mlflow
 from muster.emulator.records.account import TABLES, Account
-from muster.emulator.run_folder.folder import making, run_folder, shown
+from muster.emulator.records.manifest import intact_folder
+from muster.emulator.run_folder.folder import making, shown
 
 
 def write_csv(account: Account, out: Path) -> None:
@@ -76,7 +77,7 @@ def export(folder: Path, to: str, out: Path | None = None) -> Path:
             cannot be written.
         LedgerError: the run has no ledger that can be read.
     """
-    exporter, run = EXPORTERS[to], run_folder(folder)
+    exporter, run = EXPORTERS[to], intact_folder(folder)
     if exporter.package and find_spec(exporter.package) is None:
         raise ConfigError(
             f"--to {to} needs {exporter.package}, which is not installed; {install_command(to)}"

@@ -8,7 +8,8 @@ import tomli_w
 
 from muster.common.errors import ConfigError
 from muster.emulator.records.fault_traces import journal_lines
-from muster.emulator.run_folder.folder import JOURNAL, SCENARIO, run_folder
+from muster.emulator.records.manifest import intact_folder
+from muster.emulator.run_folder.folder import JOURNAL, SCENARIO
 from muster.emulator.scenario.reading import read_scenario
 
 
@@ -20,7 +21,7 @@ def exported_faults(folder: Path | str) -> str:
     Raises:
         ConfigError: there is no run in the folder, or no fault was injected by hand.
     """
-    folder = run_folder(Path(folder))
+    folder = intact_folder(Path(folder))
     clock = read_scenario(folder / SCENARIO).clock
     lockstep = clock.lockstep
     tables = list(_tables(folder / JOURNAL, lockstep, 1.0 if lockstep else clock.scale))

@@ -16,6 +16,7 @@ from muster.common.errors import Unreachable
 from muster.emulator.following.live_events import live_events
 from muster.emulator.following.progress import ending_of, facts_of, time_left
 from muster.emulator.following.run_progress import RunProgress
+from muster.emulator.records.manifest import intact_folder
 from muster.emulator.records.summary import describe, read_summary
 from muster.emulator.run_folder import control
 from muster.emulator.run_folder.folder import (
@@ -23,7 +24,6 @@ from muster.emulator.run_folder.folder import (
     JOURNAL,
     is_free,
     resume_command,
-    run_folder,
     shown,
 )
 from muster.emulator.run_folder.journal_tail import Tail, journal_events
@@ -105,7 +105,7 @@ def status_of(folder: Path) -> RunStatus:
         Unreachable: the run has not ended, and no server of it answers. The message also names the
             containers of the run that do not run, or how a run goes on that was killed.
     """
-    folder = run_folder(folder)
+    folder = intact_folder(folder)
     progress = _replayed(folder)
     try:
         server = control.server_status(folder)
@@ -225,7 +225,7 @@ def watch(folder: Path) -> Iterator[dict[str, Any]]:
     Raises:
         ConfigError, Unreachable: as `status_of`, before the first event.
     """
-    folder = run_folder(folder)
+    folder = intact_folder(folder)
     recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
     try:
         with control.watching(folder) as lines:

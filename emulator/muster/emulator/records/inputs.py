@@ -155,6 +155,16 @@ def inputs_of(folder: Path, prepared: Mapping[str, Any] | None = None) -> list[I
     ]
 
 
+def scenario_digest(folder: Path) -> str | None:
+    """The SHA-256 of the settings of a run folder's scenario; None if it has no scenario.
+
+    Raises:
+        ConfigError: the scenario cannot be read.
+    """
+    values = _settings(folder)
+    return None if values is None else _digest(values)
+
+
 def announce_own_code(folder: Path) -> None:
     """Tell all programs that this process starts from now on which code of the user's own the run
     in a folder has.

@@ -11,6 +11,7 @@ from muster.emulator.run_audit.checks import (
     conclusion,
     evaluations,
     faults,
+    files,
     inputs,
     journal,
     ledger,
@@ -51,6 +52,7 @@ CHECKS: Sequence[Check] = (
     *moments.CHECKS,
     *conclusion.CHECKS,
     *measured.CHECKS,
+    *files.CHECKS,
 )
 """The checks, in the order in which they run."""
 

@@ -1,4 +1,4 @@
-"""Concludes a run: writes its summary and report, using only its folder."""
+"""Concludes a run: writes its summary, report and manifest, using only its folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 def conclude(
     folder: Path, status: str | None = None, *, report: bool = True
 ) -> tuple[dict[str, Any], "Account"] | None:
-    """Write summary.json and the report of a run folder.
+    """Write summary.json, the report and the manifest of a run folder.
 
     Args:
         status: the status with which the run ended, if the ledger cannot know it.
@@ -25,6 +25,7 @@ def conclude(
     # with the import.
     from muster.common.errors import LedgerError
     from muster.emulator.records.account import Account
+    from muster.emulator.records.manifest import seal
     from muster.emulator.records.summary import summarise, write_summary
 
     try:
@@ -37,4 +38,5 @@ def conclude(
         from muster.emulator.report import write_report
 
         write_report(folder)
+    seal(folder)
     return summary, account

@@ -16,6 +16,7 @@ from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
 from muster.emulator.records.inputs import recorded_inputs, require_unchanged
 from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.manifest import Read, damaged_files, is_sealed_folder
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, PARTS, afresh, read_values
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
@@ -34,7 +35,7 @@ def require_resumable(folder: Path, scenario: Scenario) -> None:
         scenario: that of the run.
 
     Raises:
-        ConfigError: `setup/` is not as the run left it, the journal has rounds that the ledger
+        ConfigError: a file is not as the run left it, the journal has rounds that the ledger
             lacks, the scenario or code of the user's own has changed, or a device has lost state on
             which its future depends.
         LedgerError: the ledger or the newest model is damaged, or of another version of muster.
@@ -46,6 +47,8 @@ def require_resumable(folder: Path, scenario: Scenario) -> None:
     last_incarnation(folder)
     run = _read_ledger(folder, scenario, journaled)
     _require_identity(folder, run)
+    for difference in damaged_files(folder, Read.PAGES) if is_sealed_folder(folder) else ():
+        raise ConfigError(difference.sentence(folder))
 
 
 def last_incarnation(folder: Path) -> int:

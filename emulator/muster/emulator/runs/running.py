@@ -19,6 +19,7 @@ from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
 from muster.emulator.records.inputs import announce_own_code
 from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.records.manifest import Read, damaged_files, unseal
 from muster.emulator.run_folder.folder import (
     LEDGER,
     new_run_folder,
@@ -156,8 +157,11 @@ def _run_in(
         stack.enter_context(own(folder))
         require_resumable(folder, scenario)
         if _is_complete(folder):
+            for difference in damaged_files(folder, Read.AUDIT):
+                raise ConfigError(difference.sentence(folder))
             return Run(folder, *_concluded(folder, report, None, {}), began=False)
         announce_own_code(folder)
+        unseal(folder)
         if begin is not None:
             begin(folder)
         failure: RunFailed | None = None

@@ -12,6 +12,7 @@ import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,32 +80,64 @@ class PageSums:
             path.unlink(missing_ok=True)
 
 
+class PageDamage(NamedTuple):
+    """Damage to a ledger, or to the file of its checksums.
+
+    Attributes:
+        file: the name of the damaged file.
+        mend: what to do.
+    """
+
+    file: str
+    expected: str
+    found: str
+    mend: str
+
+
 def require_page_sums(ledger: Path) -> None:
     """Check the pages of a ledger that no process has open. Without recorded sums it passes.
 
     Raises:
         LedgerError: a page is not as the server left it, or the sums cannot be read.
     """
+    if damage := page_damage(ledger):
+        raise LedgerError(
+            f"{ledger.with_name(damage.file)} is damaged: expected {damage.expected}, found "
+            f"{damage.found}; {damage.mend}"
+        )
+
+
+def page_damage(ledger: Path) -> PageDamage | None:
+    """Return the first damage to a ledger that no process has open; None if there is none, or if
+    there are no recorded sums."""
     path = sums_path(ledger)
     if not path.exists() or not ledger.exists():
-        return
-    recorded, page_bytes = _recorded(path)
+        return None
+    if (known := _recorded(path)) is None:
+        mend = "restore a copy of it, or remove it to go on without it"
+        return PageDamage(path.name, "the checksums of the ledger's pages", "others", mend)
+    recorded, page_bytes = known
     if _page_bytes(ledger) != page_bytes:
-        raise _damaged(ledger, "its header is damaged")
+        return _damage(ledger, "a damaged header")
     found = _sums_of(ledger, page_bytes)
     logged = _logged_pages(_log_of(ledger), page_bytes)
     for page in range(1, max(len(recorded), len(found)) + 1):
-        known = page <= len(recorded) and page <= len(found)
-        if page not in logged and not (known and recorded[page - 1] == found[page - 1]):
+        there = page <= len(recorded) and page <= len(found)
+        if page not in logged and not (there and recorded[page - 1] == found[page - 1]):
             what = "missing" if page > len(found) else "not as the server left it"
-            raise _damaged(ledger, f"page {page} of {max(len(recorded), len(found))} is {what}")
+            return _damage(
+                ledger, f"that page {page} of {max(len(recorded), len(found))} is {what}"
+            )
+    return None
 
 
-def _damaged(ledger: Path, what: str) -> LedgerError:
-    return LedgerError(
-        f"{ledger} is damaged: {what}. Restore a copy of the file with its -wal and -sums, or "
-        f"start the run afresh. If you trust another program that has written to it, remove "
-        f"{sums_path(ledger).name}"
+def _damage(ledger: Path, found: str) -> PageDamage:
+    return PageDamage(
+        ledger.name,
+        "the pages that the server left",
+        found,
+        f"restore a copy of the file with its -wal and -sums, or start the run afresh. If you "
+        f"trust another program that has written to it, remove {sums_path(ledger).name}",
     )
 
 
@@ -112,18 +145,15 @@ def _log_of(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}-wal")
 
 
-def _recorded(path: Path) -> tuple[Sums, int]:
+def _recorded(path: Path) -> tuple[Sums, int] | None:
+    """The recorded checksums, and the size of a page; None if the file is damaged."""
     data = path.read_bytes()
     if len(data) >= _HEAD.size:
         magic, page_bytes, count = _HEAD.unpack_from(data)
         end = _HEAD.size + count * _SUM.itemsize
-        whole = magic == _MAGIC and xxhash.xxh3_64_digest(data[:end]) == data[end:]
-        if whole:
+        if magic == _MAGIC and xxhash.xxh3_64_digest(data[:end]) == data[end:]:
             return np.frombuffer(data, _SUM, count, _HEAD.size), page_bytes
-    raise LedgerError(
-        f"{path} is damaged: expected the checksums of the ledger's pages. Restore a copy of it, "
-        f"or remove it to resume the run without them"
-    )
+    return None
 
 
 def _page_bytes(ledger: Path) -> int:
