@@ -76,7 +76,7 @@ PARTS: Sequence[tuple[str, Read, str]] = (
 """The files of a run folder, with what protects them. The first pattern that matches counts."""
 
 
-class Difference(NamedTuple):
+class FileDamage(NamedTuple):
     """A file that is not as the run left it.
 
     Attributes:
@@ -118,17 +118,17 @@ def require_intact(folder: Path) -> None:
         raise ConfigError(f"{found[0].sentence(folder)}{more}")
 
 
-def differences(folder: Path) -> Iterator[Difference]:
+def differences(folder: Path) -> Iterator[FileDamage]:
     """Yield what is not as it was, of all that every reader reads."""
     yield from _changed_scenario(folder)
     if not goes_on(folder):
         yield from damaged_files(folder, Read.PAGES)
 
 
-def damaged_files(folder: Path, readers: Read) -> Iterator[Difference]:
+def damaged_files(folder: Path, readers: Read) -> Iterator[FileDamage]:
     """Yield the files that are not as the run left them, in a folder to which nobody writes."""
     if damage := page_damage(folder / LEDGER):
-        yield Difference(*damage)
+        yield FileDamage(*damage)
     if is_sealed_folder(folder):
         yield from _unlike_manifest(folder, readers)
     elif has_checksums(folder):
@@ -205,28 +205,28 @@ def _checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _unlike_manifest(folder: Path, readers: Read) -> Iterator[Difference]:
+def _unlike_manifest(folder: Path, readers: Read) -> Iterator[FileDamage]:
     advice = f"restore a copy of it, or remove {MANIFEST} to read the folder unchecked"
     if (files := _entries(folder)) is None:
-        yield Difference(MANIFEST, "a file with its own checksum", "another", advice)
+        yield FileDamage(MANIFEST, "a file with its own checksum", "another", advice)
     for name, expected in (files or {}).items():
         if reader_of(name) <= readers:
             path = folder / name
             found = _checksum(path) if path.is_file() else "no such file"
             if found != expected:
-                yield Difference(name, f"the XXH3-128 {expected}", found, advice)
+                yield FileDamage(name, f"the XXH3-128 {expected}", found, advice)
 
 
-def _changed_scenario(folder: Path) -> Iterator[Difference]:
+def _changed_scenario(folder: Path) -> Iterator[FileDamage]:
     for row in _recorded(folder):
         if row.kind == "scenario":
             began = f"settings with the SHA-256 {row.sha256}, with which the run began"
             found = scenario_digest(folder)
             if found not in (None, row.sha256):
-                yield Difference(SCENARIO, began, str(found), "restore it")
+                yield FileDamage(SCENARIO, began, str(found), "restore it")
 
 
-def _damaged_lines(folder: Path) -> Iterator[Difference]:
+def _damaged_lines(folder: Path) -> Iterator[FileDamage]:
     """The lines of a journal that are not as they were written."""
     if not (folder / JOURNAL).is_file():
         return
@@ -239,13 +239,13 @@ def _damaged_lines(folder: Path) -> Iterator[Difference]:
             elif line.endswith(b"\n"):  # else a kill has torn the last line
                 damaged.append((number, line[:-1]))
     for number, line in damaged:
-        yield Difference(
+        yield FileDamage(
             JOURNAL, f"line {number} with its checksum", repr(line[:60].decode(errors="replace")),
             "resume the run, restore a copy of the file, or remove the line",
         )  # fmt: skip
 
 
-def _lost_records(folder: Path) -> Iterator[Difference]:
+def _lost_records(folder: Path) -> Iterator[FileDamage]:
     """The rounds and evaluations that the journal has and the ledger lacks, because SQLite leaves
     out the end of a damaged log."""
     for event, table, field in ((RoundCommitted, "rounds", "round"),
@@ -255,7 +255,7 @@ def _lost_records(folder: Path) -> Iterator[Difference]:
             query = f"SELECT coalesce(max({field}), -1) FROM {table}"
             there = ledger.execute(query).fetchone()[0]
         if there < told:
-            yield Difference(
+            yield FileDamage(
                 LEDGER, f"the {table} up to {field} {told}, which {JOURNAL} has",
                 f"{field} {there} as the newest", "restore a copy of it with its -wal and -sums",
             )  # fmt: skip

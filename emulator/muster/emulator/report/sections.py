@@ -279,6 +279,7 @@ FILES = {
     "summary.json": "status, final metrics and totals, for programs",
     "ledger.sqlite": "the record of the run: rounds, answers, contributions, transfers, estimates, "
     "devices, evaluations",
+    "manifest.json": "checksums of the files, with which every reader checks them",
     "journal.jsonl": "every event of the run, one JSON object per line",
     "model.safetensors": "the model at the end of the run",
     "models": "the versions of the model that are kept",
