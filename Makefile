@@ -98,6 +98,10 @@ soak: install  ## the long tests, and the crash tests with 20 kills of every sor
 	MUSTER_SOAK=1 $(BIN)/pytest tests/simulation/test_claims.py
 	MUSTER_SOAK=1 MUSTER_TEST_DOCKER=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations
 
+FLIPS ?= 10000
+flips: install  ## flip FLIPS=10000 single bits in the files of run folders: each is noticed by name, or changes nothing
+	MUSTER_FLIPS=$(FLIPS) $(BIN)/pytest -s tests/simulation/test_flips.py
+
 combinations: install  ## play all combinations of rules and other features in virtual time (about an hour)
 	MUSTER_COMBINATIONS=1 $(BIN)/pytest tests/simulation/test_combinations.py
 
@@ -182,4 +186,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray
+.PHONY: flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray

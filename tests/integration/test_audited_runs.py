@@ -15,6 +15,7 @@ from tests.oracles.checks import models_by_formula, weights_by_formula
 from muster.cli.commands import main
 from muster.common.config import validate
 from muster.common.errors import ConfigError, LedgerError
+from muster.common.sealed_lines import sealed
 from muster.emulator.run_audit import audit
 from muster.emulator.run_audit.auditing import describe
 from muster.emulator.run_audit.result import AuditResult, Difference
@@ -191,7 +192,9 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(right: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(right, tmp_path / "run"))
+    folder = Path(shutil.copytree(right, tmp_path / "run"))
+    (folder / "manifest.json").unlink()  # who tampers can write it again
+    return folder
 
 
 def change(folder: Path, *statements: str) -> None:
@@ -317,10 +320,11 @@ def _count_wrongly(folder: Path) -> None:
 def _tell_faults(folder: Path, *states: str) -> None:
     """Add events of a fault that somebody has injected by hand to the journal."""
     of_line = '"at":2e9,"role":"supervisor","incarnation":1,"fault":"cut","targets":[],"round":2'
-    with (folder / "journal.jsonl").open("a") as file:
+    with (folder / "journal.jsonl").open("ab") as file:
         for state in ("injected", *states):
             number = "" if state == "injected" else ',"number":1'
-            file.write(f'{{"event":"fault_{state}",{of_line}{number}}}\n')
+            line = f'{{"event":"fault_{state}",{of_line}{number}}}'
+            file.write(sealed(line.encode()) + b"\n")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Single bits that flip in the files of a run folder: each is noticed by name, or changes nothing.
 
-`make flips` tries 10,000 (N); here is a seeded sample of them.
+`make flips` tries 10,000; here is a seeded sample of them.
 """
 
 import json

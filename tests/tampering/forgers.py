@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from muster.common.sealed_lines import object_in, sealed
 from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.records.account import Account
 from muster.emulator.records.inputs import inputs_of
@@ -49,12 +50,13 @@ def opened(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    lines = (folder / "journal.jsonl").read_bytes().splitlines()
+    return [event for line in lines if (event := object_in(line))]
 
 
 def write_journal(folder: Path, events: list[dict[str, Any]]) -> None:
-    lines = [json.dumps(event, separators=(",", ":")) for event in events]
-    (folder / "journal.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    lines = [sealed(json.dumps(event, separators=(",", ":")).encode()) for event in events]
+    (folder / "journal.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def repair_sums(folder: Path) -> None:

@@ -151,6 +151,7 @@ def make(kind: str, folder: Path) -> Path:
     made = scenario(**KINDS[kind])
     simulate_run(made, folder)
     write_inputs(made, folder)
+    (folder / "manifest.json").unlink()  # who tampers can write it again
     return folder
 
 
@@ -167,4 +168,4 @@ def write_inputs(made: Scenario, folder: Path) -> None:
     (folder / "setup/server.json").write_text(json.dumps(config))
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
         for row in rows:
-            ledger.executemany(*INPUTS.insert([row]))
+            ledger.executemany(*INPUTS.insert([row], "INSERT OR REPLACE"))
