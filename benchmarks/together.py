@@ -66,12 +66,12 @@ def training(task: dict[str, Any], turns: int) -> dict[str, float]:
     """CPU microseconds of a device's local step, one after the other and at the same time."""
     from muster.client.training.local import train
     from muster.client.training.together import Job, train_together
-    from muster.tasks.models import initial_vector
+    from muster.tasks.parts import vector_of
 
     read = scenario(task, DEVICES, DEVICES)
     opened, settings = read.task.open(DEVICES, 1), read.training
     module = opened.module()
-    received = initial_vector(module)
+    received = vector_of(module)
     jobs = [Job(f"d-{index}", opened.client(index)) for index in range(DEVICES)]
     width = max(settings.minibatch(len(job.examples)) for job in jobs)
 

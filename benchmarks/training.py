@@ -91,10 +91,10 @@ def step(task: Any, turns: int) -> dict[str, float]:
 
     from muster.client.training.local import train
     from muster.client.training.settings import Training
-    from muster.tasks.models import initial_vector
+    from muster.tasks.parts import vector_of
 
     module, other, examples = task.module(), task.module(), task.client(0)
-    received = initial_vector(module)
+    received = vector_of(module)
     settings = Training(learning_rate=RATE, batch_size=BATCH, local_steps=STEPS)
     x, y = torch.from_numpy(examples.x), torch.from_numpy(examples.y)
     named: dict[str, Any] = {"seed": 1, "client": "a", "round": 1, "base_version": 0}

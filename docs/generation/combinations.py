@@ -65,6 +65,7 @@ _FEATURES: Mapping[str, _Feature] = {
     '`clock.kind = "modelled"`': _Feature((R.MODELLED_WORK,), ()),
     "`verify`": _Feature((R.MEASURED_LINKS,), ()),
     '`normalise = "horvitz-thompson"`': _Feature((R.EVERY_CALL,), ()),
+    "models with counted buffers": _Feature((), (W.COUNTED,)),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
     "`training.control_variates`": _Feature((R.CONTROL,), ()),
     "`training.gradient`": _Feature((R.GRADIENT,), (W.GRADIENT,)),

@@ -15,7 +15,7 @@ from muster.emulator.fleet.lives import task_of
 from muster.emulator.records.account import Account
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
-from muster.tasks.models import initial_vector, layout_of
+from muster.tasks.parts import layout_of, vector_of
 
 
 class Retrained(NamedTuple):
@@ -57,7 +57,7 @@ def retrained_models(read: Scenario, folder: Path, next_model: NextModel) -> lis
         clients = account.clients.set_index("client")
         folded = account.contributions.query("outcome == 'folded'")
         rounds: list[Any] = list(account.rounds.query("outcome == 'aggregated'").itertuples())
-    models = {0: initial_vector(module).astype(np.float64)}
+    models = {0: vector_of(module).astype(np.float64)}
 
     def again(row: Any) -> Retrained:
         place, base = int(clients["position"][row.client]), models[row.base_version]

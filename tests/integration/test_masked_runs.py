@@ -23,7 +23,8 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.programs import programs_of
 from muster.simulation.whole_run import simulate_run
 from muster.tasks.classification import Digits
-from muster.tasks.models import Mlp, initial_vector, layout_of
+from muster.tasks.models import Mlp
+from muster.tasks.parts import layout_of, vector_of
 from muster.tasks.task import Examples, OpenTask
 
 
@@ -197,7 +198,7 @@ def test_a_coordinate_that_nobody_trains_keeps_its_bits(tmp_path: Path) -> None:
     read = scenario(mask, groups=[group], training={"optimizer": decay, "learning_rate": 0.01})
     assert simulate_run(read, tmp_path / "run") == "completed"
     opened = task_of(read, population(read)).open(read.devices, read.seed)
-    layout, initial = layout_of(opened.module()), initial_vector(opened.module())
+    layout, initial = layout_of(opened.module()), vector_of(opened.module())
     masks = GroupMasks(MASKINGS.parse(mask), layout, 0.3, read.seed)  # type: ignore[arg-type]
     moved, inside = last_model(tmp_path / "run") != initial, masks.of("dev-1", 1, 1).whole()
     assert not moved[~inside].any()

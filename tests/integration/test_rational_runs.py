@@ -24,7 +24,7 @@ from muster.emulator.records.account import Account
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 from muster.tasks.task import Examples
 
 ROUNDS = 6
@@ -63,7 +63,7 @@ def recomputed(read: Scenario) -> tuple[list[tuple[int, str, str]], FloatArray]:
     """Who accepts and who declines in each round, and the last model, under FedAvg."""
     opened = task_of(read, population(read)).open(read.devices, read.seed)
     module = opened.module()
-    model = initial_vector(module).astype(np.float64)
+    model = vector_of(module).astype(np.float64)
     clients = [f"silo-{place:04}" for place in range(read.devices)]
     silos, answers, version = [Silo() for _ in clients], [], 0
     for round_ in range(1, ROUNDS + 1):
@@ -198,7 +198,7 @@ def test_versions_of_feduca_are_the_weighted_sums_of_all_last_updates(
     assert simulate_run(read, tmp_path) == "completed"
     opened = task_of(read, population(read)).open(read.devices, read.seed)
     module = opened.module()
-    model = initial_vector(module).astype(np.float64)
+    model = vector_of(module).astype(np.float64)
     clients = [f"silo-{place:04}" for place in range(read.devices)]
     alphas, predicted = estimates(tmp_path, "alpha"), estimates(tmp_path, "predicted")
     answers = table(tmp_path, "answers").set_index(["round", "client"])["decision"]

@@ -24,7 +24,7 @@ from muster.emulator.run_audit import audit
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 
 ROUNDS, DEVICES = 5, 4
 CLIENTS = [f"silo-{place:04}" for place in range(DEVICES)]
@@ -66,7 +66,7 @@ def scenario(
 
 def initial(read: Scenario) -> FloatArray:
     opened = task_of(read, population(read)).open(read.devices, read.seed)
-    return initial_vector(opened.module()).astype(np.float64)
+    return vector_of(opened.module()).astype(np.float64)
 
 
 def alphas(folder: Path) -> list[dict[str, float]]:

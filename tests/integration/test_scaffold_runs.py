@@ -22,7 +22,7 @@ from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.ledger import Ledger
 from muster.simulation.whole_run import simulate_run
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 from muster.tasks.task import Examples, OpenTask
 
 LINEAR = {"name": "linear", "dimension": 5, "heterogeneity": 1.0, "examples_per_client": 12}
@@ -64,7 +64,7 @@ def recomputed(
 ) -> tuple[FloatArray, FloatArray, dict[str, FloatArray]]:
     """θ, c and every c_i after the run by Algorithm 1, option II, from the updates that counted."""
     task, eta, rate = opened(read), read.training.learning_rate_at(1), 0.8
-    theta = initial_vector(task.module()).astype(float)
+    theta = vector_of(task.module()).astype(float)
     c = np.zeros_like(theta)
     with Account(folder) as account:
         clients = account.clients.set_index("client")
@@ -157,7 +157,7 @@ def test_both_vectors_are_counted_down_and_up(tmp_path: Path, sections: dict[str
     with Account(folder) as account:
         sent, totals = account.contributions, account.traffic_totals
         transfers = account.transfers
-    both = 2 * 4 * len(initial_vector(opened(read).module()))
+    both = 2 * 4 * len(vector_of(opened(read).module()))
     assert set(sent["bytes_up"]) == set(sent["bytes_down"]) == {both}
     assert set(sent["bytes_saved"]) == {0}
     assert totals == (len(sent) * both,) * 2

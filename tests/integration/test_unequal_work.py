@@ -15,7 +15,7 @@ from muster.emulator.records.account import Account
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 
 STEPS = {"quick": 20, "slow": 2}
 
@@ -103,7 +103,7 @@ def test_the_model_is_that_of_the_paper(
     found = played(scenario, tmp_path / "run")
     opened = task_of(scenario, population(scenario)).open(scenario.devices, scenario.seed)
     module = opened.module()
-    theta = initial_vector(module).astype(np.float64)
+    theta = vector_of(module).astype(np.float64)
     optimum = optima(scenario)
     with Account(tmp_path / "run") as account:
         clients: list[Any] = list(account.clients.itertuples())

@@ -21,7 +21,7 @@ from muster.client.training.settings import Training
 from muster.common.config import validate
 from muster.common.tensors import Vector
 from muster.tasks.classification import Digits
-from muster.tasks.models import initial_vector, load_vector
+from muster.tasks.parts import load_vector, vector_of
 from muster.tasks.task import OpenTask
 
 STEPS, RATE = 3, 0.05
@@ -143,7 +143,7 @@ def by_torch(
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(loss.item())
         chosen.step()
-    return initial_vector(module) - received, sum(losses) / STEPS
+    return vector_of(module) - received, sum(losses) / STEPS
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
@@ -161,7 +161,7 @@ def test_steps_are_those_of_autograd_and_torch_optim(
     if twist == "tied layers":
         hidden = 2
     module = made(hidden, twist, frozen)
-    received = initial_vector(module)
+    received = vector_of(module)
     wanted, loss = by_torch(OPENED, made(hidden, twist, frozen), optimizer, received)
     values = {
         "optimizer": OPTIMIZERS[optimizer][0],
@@ -176,7 +176,7 @@ def test_steps_are_those_of_autograd_and_torch_optim(
     assert found.loss == pytest.approx(loss, rel=1e-5)
     still = np.concatenate([np.full(p.numel(), not p.requires_grad) for p in module.parameters()])
     assert not found.delta[still].any()
-    assert (initial_vector(module)[still] == received[still]).all()
+    assert (vector_of(module)[still] == received[still]).all()
 
 
 def _globally(hook: Callable[..., Any]) -> AbstractContextManager[Any]:

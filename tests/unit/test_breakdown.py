@@ -19,7 +19,7 @@ from muster.server.evaluation.schedule import setup_of
 from muster.server.settings.population import PopulationMember
 from muster.server.settings.process import ServerProcess
 from muster.server.settings.server import ServerSettings
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 from muster.tasks.task import Examples, OpenTask, predict
 from muster.tasks.tasks import read_task
 
@@ -255,7 +255,7 @@ def evaluate(setup: Setup, model: Vector) -> EvaluationResult:
 
 
 def test_the_process_measures_groups_and_devices_when_asked() -> None:
-    model = initial_vector(read_task(TASKS[0]).open(3, seed=3).module())
+    model = vector_of(read_task(TASKS[0]).open(3, seed=3).module())
     plain = Setup(task=TASKS[0], population=3, seed=3)
     asked = plain.model_copy(update={"groups": ["big", "big", "odd"], "clients": ["a", "b", "c"]})
     measured, less = evaluate(asked, model), evaluate(plain, model)

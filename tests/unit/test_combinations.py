@@ -71,7 +71,11 @@ class OwnMemory(Remembering, FedAvg):
 
 def test_what_a_rule_declares_says_what_it_requires() -> None:
     rule = OwnMemory(kind="own")
-    assert rule.requires() == {Requirement.EACH_UPDATE, Requirement.WHOLE_UPDATES}
+    assert rule.requires() == {
+        Requirement.EACH_UPDATE,
+        Requirement.WHOLE_UPDATES,
+        Requirement.REMEMBERED,
+    }
     assert excludes(rule.requires(), Withholder.PARTIAL_SUMS)
     assert not excludes(rule.requires(), Withholder.CODEC)
     assert not FedAvg(kind="fedavg").requires()

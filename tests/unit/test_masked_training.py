@@ -27,12 +27,13 @@ from muster.common.masks import MASKINGS, GroupMasks, Layout, Mask, Width
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
 from muster.tasks.classification import Digits
-from muster.tasks.models import Mlp, initial_vector, layout_of
+from muster.tasks.models import Mlp
+from muster.tasks.parts import layout_of, vector_of
 from muster.tasks.task import OpenTask
 
 OPENED = Digits(name="digits", model=Mlp(hidden=[6])).open(4, 3)
 MODULE = OPENED.module()
-RECEIVED = initial_vector(MODULE)
+RECEIVED = vector_of(MODULE)
 MASK = Mask(stream(1, "mask of a test").random(len(RECEIVED)) < 0.3)
 
 

@@ -15,7 +15,8 @@ from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Digits
-from muster.tasks.models import Mlp, initial_vector
+from muster.tasks.models import Mlp
+from muster.tasks.parts import vector_of
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import Examples, OpenTask
 
@@ -66,18 +67,18 @@ def run(
 def torch_delta(optimizer: type[torch.optim.Optimizer], **settings: Any) -> np.ndarray:
     """The delta after STEPS full-batch steps on the digits of the first client, by torch.optim."""
     module, examples = DIGITS.module(), DIGITS.client(0)
-    before = initial_vector(module)
+    before = vector_of(module)
     steps = optimizer(module.parameters(), **settings)
     for _ in range(STEPS):
         steps.zero_grad()
         outputs = module(torch.from_numpy(examples.x))
         torch.autograd.backward(DIGITS.loss(outputs, torch.from_numpy(examples.y)))
         steps.step()
-    return initial_vector(module) - before
+    return vector_of(module) - before
 
 
 def trained_delta(**values: Any) -> np.ndarray:
-    received = initial_vector(DIGITS.module())
+    received = vector_of(DIGITS.module())
     return run(DIGITS, received, local_steps=STEPS, **values).delta
 
 

@@ -18,7 +18,8 @@ from muster.common.exchange import Call, Key
 from muster.common.lines import LinkModel
 from muster.common.tensors import WIRE
 from muster.tasks.classification import Digits
-from muster.tasks.models import Softmax, layout_of
+from muster.tasks.models import Softmax
+from muster.tasks.parts import layout_of
 from muster.tasks.task import OpenTask
 
 TASK = Digits(name="digits", model=Softmax(kind="softmax"), validation_ratio=0.25).open(2, 0)

@@ -45,8 +45,9 @@ from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.selection import SELECTIONS
 from muster.server.settings.process import ServerProcess
 from muster.server.settings.server import Guard, ServerSettings, Target
-from muster.tasks.models import MODELS, initial_vector
+from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
+from muster.tasks.parts import vector_of
 from muster.tasks.tasks import TASKS
 
 BASE: dict[str, Any] = {
@@ -292,13 +293,13 @@ def start(scenario: Scenario, folder: Path) -> None:
     ):
         PackProcess.from_json(pack.to_json())
     module = task.module()
-    plan(scenario, Learning(task.examples, len(initial_vector(module))))
+    plan(scenario, Learning(task.examples, len(vector_of(module))))
     training: Training = scenario.training
     with np.errstate(all="ignore"):  # a rate of a million makes no number
         train(
             task,
             module,
-            initial_vector(module),
+            vector_of(module),
             task.client(0),
             training,
             seed=scenario.seed,

@@ -18,7 +18,8 @@ from muster.common.seeds import stream
 from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.classification import Digits
 from muster.tasks.logistic import LogisticRegression, OpenLogisticRegression
-from muster.tasks.models import Mlp, Softmax, initial_vector
+from muster.tasks.models import Mlp, Softmax
+from muster.tasks.parts import vector_of
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import Examples, OpenTask
 
@@ -58,7 +59,7 @@ def jobs(task: OpenTask) -> list[Job]:
 
 
 def received_by(task: OpenTask) -> np.ndarray:
-    start = initial_vector(task.module())
+    start = vector_of(task.module())
     noise = stream(2, "a test's model").normal(0, 0.1, len(start))
     return start + noise.astype(np.float32)
 

@@ -20,7 +20,8 @@ from muster.common.config import validate
 from muster.common.errors import RemoteProtocolError
 from muster.common.seeds import stream
 from muster.tasks.classification import Digits
-from muster.tasks.models import Linear, Mlp, initial_vector
+from muster.tasks.models import Linear, Mlp
+from muster.tasks.parts import vector_of
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import Examples, OpenTask
 
@@ -168,7 +169,7 @@ class WithDropout(Mlp):
 
 def test_training_is_a_pure_function_of_its_arguments() -> None:
     opened = Digits(model=WithDropout(hidden=[5])).open(population=20, seed=3)
-    received = initial_vector(opened.module())
+    received = vector_of(opened.module())
     kept, wanted = received.copy(), settings(local_epochs=2, batch_size=16)
     first = run(opened, received, wanted)
     # Another state of the world: torch's generator, and a module that was used for something else.
@@ -243,7 +244,7 @@ def test_digits_are_learned() -> None:
     opened = Digits(model=Mlp(hidden=[32])).open(population=1, seed=1)
     module = opened.module()
     wanted = settings(local_epochs=8, batch_size=16, learning_rate=0.2)
-    trained = run(opened, initial_vector(module), wanted, module=module)
+    trained = run(opened, vector_of(module), wanted, module=module)
     assert trained.train_steps == 8 * 90
     # The module is left with the trained parameters.
     assert opened.metrics(module)["accuracy"] > 0.93

@@ -17,6 +17,9 @@ class Requirement(StrEnum):
     WHOLE_UPDATES = "whole updates"
     """The rule does not work with updates of parts of the model."""
 
+    REMEMBERED = "updates that are added again"
+    """The rule adds updates of earlier rounds to later versions."""
+
     SAME_ROUND = "participation in the same round"
     """The rule learns from which of the called devices take part in a round."""
 

@@ -24,12 +24,13 @@ class TensorSpec:
     """Name and shape of one float32 tensor.
 
     Attributes:
-        trained: whether training may move it. That does not travel, so it is not compared.
+        counted: whether forward passes change it, and not training. That does not travel, so it is
+            not compared.
     """
 
     name: str
     shape: tuple[int, ...]
-    trained: bool = field(default=True, compare=False)
+    counted: bool = field(default=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -39,14 +40,25 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Schema:
-    """The tensors of a model, in order."""
+    """The tensors of a model that travel, in order; counted ones are the last.
+
+    Attributes:
+        frozen: the checksum of the parameters that server and devices build for themselves; empty
+            if there are none.
+    """
 
     tensors: tuple[TensorSpec, ...]
+    frozen: str = ""
 
     @cached_property
     def parameters(self) -> int:
         """Number of entries of all tensors."""
         return sum(tensor.size for tensor in self.tensors)
+
+    @cached_property
+    def counted(self) -> int:
+        """Number of entries of the counted tensors."""
+        return sum(tensor.size for tensor in self.tensors if tensor.counted)
 
     @cached_property
     def body_bytes(self) -> int:
@@ -66,9 +78,10 @@ class Schema:
         return named
 
 
-def schema_of(tensors: Mapping[str, Sequence[int]]) -> Schema:
+def schema_of(tensors: Mapping[str, Sequence[int]], frozen: str = "") -> Schema:
     """A schema from the names and shapes of tensors, in their order."""
-    return Schema(tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors.items()))
+    specs = tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors.items())
+    return Schema(specs, frozen)
 
 
 def safetensors_header(schema: Schema) -> bytes:

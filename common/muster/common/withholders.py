@@ -57,6 +57,9 @@ class Withholder(StrEnum):
     COUNTED_VERSIONS = "a number of updates for each version"
     """The mode itself says how many updates make a version."""
 
+    COUNTED = "models with counted buffers"
+    """Forward passes change a part of the model, for example running statistics."""
+
     CODEC = "link.compression"
     """Updates do not arrive as they were sent."""
 

@@ -66,8 +66,7 @@ class Model(Plugin):
 
 class OwnModel(Model, Own):
     """A model whose module a function `(inputs, outputs, **settings)` returns. Its layers of hidden
-    units, for masks, are the module's attribute `unit_layers`, if it has one. Parameters with
-    `requires_grad = False` keep their bits for the whole run."""
+    units, for masks, are the module's attribute `unit_layers`, if it has one."""
 
     given: ClassVar = ("inputs", "outputs")
 

@@ -1,15 +1,13 @@
-"""Models by name, and the conversion of a module's parameters to a vector and back.
+"""Models by name. A model class holds only settings; `build` imports torch and returns the module.
 
-A model class holds only settings; `build` imports torch and returns the module. Parameters with
-`requires_grad = False` are part of the model, but neither devices nor the server move them. Modules
-may have parameters but no buffers, because only parameters are transferred. Use group or layer
-normalisation instead of batch normalisation, which keeps running means.
+`muster.tasks.parts` says what becomes of the entries of a module's state.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,19 +16,19 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.bounds import PARAMETERS, Width
 from muster.common.errors import ConfigError
-from muster.common.masks import Layout, Mask, UnitAxis, UnitLayer, trained_coordinates
+from muster.common.masks import UnitAxis, UnitLayer
 from muster.common.seeds import integer
-from muster.common.tensors import Schema, TensorSpec, Vector
 from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.model import Model as Model
 from muster.tasks.model import OwnModel
 from muster.tasks.own import FunctionRegistry
+from muster.tasks.parts import declare_counted
 from muster.tasks.recurrent import Lstm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from torch import nn
+    from torch import Tensor, nn
 
 
 class Linear(Model):
@@ -149,7 +147,15 @@ def initial_module(
         module = model.build(inputs, outputs)
     if not hasattr(module, "unit_layers"):
         module.unit_layers = model.unit_layers(inputs, outputs)  # type: ignore[assignment]
+    declare_counted(module, partial(_zeros, inputs, tokens))
     return module
+
+
+def _zeros(inputs: tuple[int, ...], tokens: bool) -> Tensor:
+    """Two examples, the fewest with which batch normalisation works."""
+    import torch
+
+    return torch.zeros(2, *inputs, dtype=torch.int64 if tokens else torch.float32)
 
 
 @contextmanager
@@ -171,70 +177,3 @@ def seed_torch(seed: int, *name: str | int) -> None:
 
     # torch.manual_seed would also visit every accelerator, and take a stack trace for that.
     torch.default_generator.manual_seed(integer(seed, *name))
-
-
-def schema(module: nn.Module) -> Schema:
-    """Return the parameters' names and shapes, and which of them are trained (`requires_grad`), in
-    the module's own order.
-
-    Raises:
-        ConfigError: the module has buffers, or parameters that are not float32.
-    """
-    import torch
-
-    if buffers := [name for name, _ in module.named_buffers()]:
-        raise ConfigError(
-            f"the model has buffers, which do not travel: {', '.join(buffers)}; expected "
-            "parameters only (group or layer normalisation instead of batch normalisation)"
-        )
-    tensors = dict(module.named_parameters())
-    if other := [name for name, tensor in tensors.items() if tensor.dtype != torch.float32]:
-        raise ConfigError(f"the model's parameters must be float32: {', '.join(other)} are not")
-    return Schema(
-        tuple(
-            TensorSpec(name, tuple(tensor.shape), tensor.requires_grad)
-            for name, tensor in tensors.items()
-        )
-    )
-
-
-def trained_of(module: nn.Module) -> Mask | None:
-    """The coordinates that training may move; None: all of them."""
-    if all(parameter.requires_grad for parameter in module.parameters()):
-        return None
-    return trained_coordinates(schema(module))
-
-
-def layout_of(module: nn.Module) -> Layout:
-    """Return the module's tensors and layers of hidden units. A module declares the layers in the
-    attribute `unit_layers`, a sequence of `UnitLayer`.
-
-    Raises:
-        ConfigError: see `schema` and `Layout`; or the declaration is something else.
-    """
-    declared: object = getattr(module, "unit_layers", ())
-    if not isinstance(declared, list | tuple) or not all(
-        isinstance(d, UnitLayer) for d in declared
-    ):
-        raise ConfigError(
-            f"task.model: `unit_layers` of the model's module is {declared!r}, expected a list of "
-            f"muster.common.masks.UnitLayer"
-        )
-    return Layout(schema(module), declared)
-
-
-def initial_vector(module: nn.Module) -> Vector:
-    """Return a copy of the module's parameters, in the order of its schema."""
-    tensors = {name: tensor.detach().numpy() for name, tensor in module.named_parameters()}
-    return schema(module).flatten(tensors)
-
-
-def load_vector(module: nn.Module, vector: Vector) -> None:
-    """Copy `vector` into the module's parameters."""
-    import torch
-
-    named = schema(module).unflatten(vector)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            # Copied first, because torch warns about arrays that it may not write to.
-            parameter.copy_(torch.from_numpy(named[name].copy()))

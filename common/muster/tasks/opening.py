@@ -5,15 +5,19 @@ The checks cost nothing for the tasks of muster, which have tests of their own.
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 
 from muster.common.causes import own_place
 from muster.common.errors import ConfigError, MusterError
 from muster.tasks.own import Own
+from muster.tasks.parts import declare_counted
 from muster.tasks.task import Examples, OpenTask, Task, predict
 from muster.tasks.tasks import read_task
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def open_task(text: str, population: int, seed: int) -> OpenTask:
@@ -40,9 +44,29 @@ def opened(task: Task, population: int, seed: int) -> OpenTask:
         replaced[method] = _checked(getattr(found, method), f"{name}: {method}")
     for method in ("module", "metrics_on", "metrics"):
         replaced[method] = _explained(getattr(found, method), f"{name}: {method}")
+    replaced["module"] = _declared(found, replaced["module"])
     for method, checked in replaced.items():
         setattr(found, method, checked)
     return found
+
+
+def _declared(task: OpenTask, make: Callable[[], "nn.Module"]) -> Callable[[], "nn.Module"]:
+    """`make`, with modules that say which of their buffers are counted."""
+
+    def inputs() -> "Tensor":
+        import torch
+
+        index = next((i for i, count in enumerate(task.examples) if count > 1), None)
+        some = task.test() if index is None else task.client(index)
+        return torch.from_numpy(some.take(slice(0, 2)).x)
+
+    @wraps(make)
+    def declared() -> "nn.Module":
+        module = make()
+        declare_counted(module, inputs)
+        return module
+
+    return declared
 
 
 def _explained(call: Callable[..., Any], name: str) -> Callable[..., Any]:

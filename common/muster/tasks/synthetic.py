@@ -14,7 +14,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from muster.common.bounds import Count, NotNegative, Number, in_range
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
-from muster.tasks.models import AnyModel, Linear, Model, Softmax, initial_module, initial_vector
+from muster.tasks.models import AnyModel, Linear, Model, Softmax, initial_module
+from muster.tasks.parts import trained_vector
 from muster.tasks.task import Examples, OpenTask, Task, held_out
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class OpenSynthetic(OpenTask):
         """
         metrics = super().metrics(module)
         if isinstance(self._model, Linear):
-            difference = initial_vector(module) - self._optimum
+            difference = trained_vector(module) - self._optimum
             if np.isfinite(difference).all():
                 metrics["distance"] = np.linalg.norm(difference).item()
         return metrics

@@ -26,7 +26,8 @@ from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray, stream
 from muster.tasks.columns import decoded, encoded
-from muster.tasks.models import MODELS, AnyModel, Mlp, Model, initial_vector
+from muster.tasks.models import MODELS, AnyModel, Mlp, Model
+from muster.tasks.parts import trained_vector
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -274,10 +275,10 @@ class OpenTask(ABC):
         return {"loss": loss + self.penalty(module)}
 
     def penalty(self, module: nn.Module) -> float:
-        """Return ½ · ridge · ‖θ‖² of the module's parameters."""
+        """Return ½ · ridge · ‖θ‖² of the trained parameters."""
         if not self.ridge:
             return 0.0
-        theta = initial_vector(module).astype(np.float64)
+        theta = trained_vector(module).astype(np.float64)
         return 0.5 * self.ridge * float(theta @ theta)
 
     @cached_property

@@ -439,16 +439,22 @@ class Schema(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TENSORS_FIELD_NUMBER: _builtins.int
+    FROZEN_FIELD_NUMBER: _builtins.int
+    frozen: _builtins.str
+    """XXH3-128 of the parameters that do not travel because training must not move them; server and
+    devices build them. Empty if there are none.
+    """
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tensor]: ...
     def __init__(
         self,
         *,
         tensors: _abc.Iterable[Global___Tensor] | None = ...,
+        frozen: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frozen", b"frozen", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -278,11 +278,12 @@ def decode_commit(commit: pb.Commit) -> Commit:
 
 
 def encode_schema(schema: Schema) -> pb.Schema:
-    return pb.Schema(tensors=[pb.Tensor(name=t.name, shape=t.shape) for t in schema.tensors])
+    tensors = [pb.Tensor(name=t.name, shape=t.shape) for t in schema.tensors]
+    return pb.Schema(tensors=tensors, frozen=schema.frozen)
 
 
 def decode_schema(schema: pb.Schema) -> Schema:
-    return schema_of({tensor.name: tensor.shape for tensor in schema.tensors})
+    return schema_of({tensor.name: tensor.shape for tensor in schema.tensors}, schema.frozen)
 
 
 # --- device -> fleet ---------------------------------------------------------------------------

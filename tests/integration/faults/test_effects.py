@@ -11,7 +11,7 @@ from muster.client.faults.update_effects import MOST_DAMAGE
 from muster.client.training.local import train
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.scenario.population import population
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 
 
 def test_offline_devices_decline_and_come_back(play: Play) -> None:
@@ -156,7 +156,7 @@ def expected_first_round(change: Any, factor_of_weight: float = 1.0) -> np.ndarr
     residents = population(read)
     opened = task_of(read, residents).open(4, 2)
     module = opened.module()
-    start = initial_vector(module)
+    start = vector_of(module)
     total, weights = np.zeros(len(start)), 0.0
     for index, client in enumerate(CLIENTS):
         trained = train(

@@ -11,7 +11,7 @@ import pytest
 
 from muster.common.config import validate
 from muster.tasks.flower.opened import Flower
-from muster.tasks.models import initial_vector, layout_of
+from muster.tasks.parts import layout_of, vector_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def task(
 def test_the_app_trains_on_the_data_of_its_node(task: OpenFlower) -> None:
     module = task.module()
     assert layout_of(module).schema.parameters in {50_890, 44_426}
-    received = initial_vector(module)
+    received = vector_of(module)
     updates = [task.train(i, f"nodes-{i}", received, 1, 1, b"") for i in (0, 1)]
     assert [update.examples for update in updates] == [EXAMPLES, EXAMPLES]
     first, second = (update.trained for update in updates)

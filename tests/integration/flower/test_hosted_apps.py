@@ -10,7 +10,7 @@ import pytest
 
 from muster.client.training.hosted import train_hosted
 from muster.client.training.settings import Training
-from muster.tasks.models import initial_vector, layout_of, load_vector
+from muster.tasks.parts import layout_of, load_vector, vector_of
 
 if TYPE_CHECKING:
     from tests.integration.flower.conftest import MakeApp
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def trained(
     task: OpenFlower, index: int = 2, round: int = 7, kept: bytes = b"", seed: int = 1
 ) -> HostedUpdate:
-    received = initial_vector(task.module())
+    received = vector_of(task.module())
     return task.train(index, f"phones-{index}", received, seed, round, kept)
 
 
@@ -31,7 +31,7 @@ def test_the_model_is_the_one_with_which_the_server_app_begins(make_app: MakeApp
     tensors = {t.name: t.shape for t in layout_of(module).schema.tensors}
     assert tensors == {"0": (2, 2), "1": (3,)}
     expected = np.array([0, 0, 0, 0, 1, 1, 1], np.float32)
-    np.testing.assert_array_equal(initial_vector(module), expected)
+    np.testing.assert_array_equal(vector_of(module), expected)
 
 
 def test_an_update_has_the_arrays_the_examples_and_the_loss_of_the_reply(make_app: MakeApp) -> None:
@@ -163,7 +163,7 @@ def test_an_app_that_evaluates_on_no_node_has_no_loss(make_app: MakeApp) -> None
 
 def test_updates_are_clipped_before_they_leave_the_device(make_app: MakeApp) -> None:
     task = make_app()
-    received = initial_vector(task.module())
+    received = vector_of(task.module())
     named = {"seed": 1, "client": "a", "index": 0, "round": 1, "kept": b""}
     whole, _ = train_hosted(task, received, Training(), **named)  # type: ignore[arg-type]
     clipped, _ = train_hosted(task, received, Training(clip_update=0.5), **named)  # type: ignore[arg-type]
@@ -207,7 +207,7 @@ def test_an_app_with_the_legacy_api_trains_and_begins_with_a_nodes_parameters(
 ) -> None:
     task = make_app(client=LEGACY_CLIENT, server=LEGACY_SERVER)
     update = trained(task)
-    np.testing.assert_array_equal(initial_vector(task.module()), np.array([4, 4, 0], np.float32))
+    np.testing.assert_array_equal(vector_of(task.module()), np.array([4, 4, 0], np.float32))
     np.testing.assert_array_equal(update.trained, np.array([11, 11, 7], np.float32))
     assert (update.examples, update.loss) == (7, 0.25)
     assert task.metrics(task.module()) == {"loss": 8.0, "accuracy": 0.75}

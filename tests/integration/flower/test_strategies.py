@@ -12,7 +12,7 @@ from tests.integration.flower.conftest import TRAIN
 
 from muster.common.errors import ConfigError
 from muster.tasks.hosted import DeviceReply
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 
 if TYPE_CHECKING:
     from tests.integration.flower.conftest import MakeApp
@@ -84,7 +84,7 @@ def test_the_strategy_averages_what_the_devices_return(make_app: MakeApp) -> Non
     devices = Devices(task)
     final = devices.final()
     first, second = (model for model, _, _ in devices.pushed)
-    np.testing.assert_array_equal(first, initial_vector(task.module()))
+    np.testing.assert_array_equal(first, vector_of(task.module()))
     np.testing.assert_allclose(second, weighted(first, [0, 1, 2, 3]), rtol=1e-6)
     np.testing.assert_allclose(final, weighted(second, [0, 1, 2, 3]), rtol=1e-6)
     assert [(called, timeout) for _, called, timeout in devices.pushed] == [

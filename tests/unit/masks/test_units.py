@@ -12,15 +12,8 @@ from muster.common.masks import Layout, UnitAxis, UnitLayer
 from muster.common.seeds import BoolArray
 from muster.common.tensors import schema_of
 from muster.tasks.convolution import Cnn, Resnet
-from muster.tasks.models import (
-    Linear,
-    Mlp,
-    Model,
-    initial_module,
-    initial_vector,
-    layout_of,
-    load_vector,
-)
+from muster.tasks.models import Linear, Mlp, Model, initial_module
+from muster.tasks.parts import layout_of, load_vector, vector_of
 from muster.tasks.recurrent import Lstm
 
 MODELS: dict[str, tuple[Model, tuple[int, ...]]] = {
@@ -107,7 +100,7 @@ def test_a_unit_without_outgoing_weights_has_no_effect(name: str) -> None:
         kept[number] = np.delete(kept[number], 1)
         inside = layout.submodel(kept)
         assert 0 < inside.sum() < layout.parameters
-        theta = np.where(inside, initial_vector(module) + 0.1, 0).astype(np.float32)
+        theta = np.where(inside, vector_of(module) + 0.1, 0).astype(np.float32)
         noise = draws.standard_normal(layout.parameters).astype(np.float32)
         incoming = rows_without(layout, inside)
         assert incoming.any()

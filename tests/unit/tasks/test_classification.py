@@ -5,8 +5,9 @@ import torch
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Classification, Digits
 from muster.tasks.datasets import Dataset
-from muster.tasks.models import Mlp, Softmax, initial_vector, load_vector
+from muster.tasks.models import Mlp, Softmax
 from muster.tasks.partitions import ByLabel
+from muster.tasks.parts import load_vector, vector_of
 from muster.tasks.task import predict
 
 
@@ -48,7 +49,7 @@ def test_loss_and_accuracy_are_those_of_hand_arithmetic() -> None:
 def test_every_party_starts_from_the_same_module() -> None:
     first = Digits(model=Mlp(hidden=[4])).open(population=3, seed=9)
     second = Digits(model=Mlp(hidden=[4])).open(population=3, seed=9)
-    assert initial_vector(first.module()).tobytes() == initial_vector(second.module()).tobytes()
+    assert vector_of(first.module()).tobytes() == vector_of(second.module()).tobytes()
     assert first.client(1).x.tobytes() == second.client(1).x.tobytes()
 
 

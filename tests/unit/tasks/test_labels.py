@@ -9,8 +9,9 @@ from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Classification, Digits
 from muster.tasks.datasets import Dataset
-from muster.tasks.models import Softmax, initial_vector
+from muster.tasks.models import Softmax
 from muster.tasks.partitions import Assigned, ByLabel, Natural
+from muster.tasks.parts import vector_of
 from muster.tasks.tasks import AnyTask, read_task
 
 
@@ -56,7 +57,7 @@ def colours(task: Classification, clients: int) -> list[list[int]]:
 def test_examples_of_other_labels_are_left_out_and_labels_are_numbered_as_listed() -> None:
     opened = Coloured(labels=[3, 1]).open(population=2, seed=1)
     assert opened.examples == [6, 6]
-    assert initial_vector(opened.module()).shape == (2 * 1 + 2,)
+    assert vector_of(opened.module()).shape == (2 * 1 + 2,)
     for examples in (opened.client(0), opened.client(1), opened.test()):
         assert set(examples.x.ravel().tolist()) == {10, 30}
         assert (examples.y == np.where(examples.x.ravel() == 30, 0, 1)).all()

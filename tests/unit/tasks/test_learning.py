@@ -13,7 +13,7 @@ from muster.common.config import Section, validate
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.tasks import files
-from muster.tasks.models import initial_vector, load_vector
+from muster.tasks.parts import load_vector, vector_of
 from muster.tasks.task import Examples, OpenTask
 from muster.tasks.tasks import BUILT_IN, AnyTask
 
@@ -33,7 +33,7 @@ def losses(opened: OpenTask, settings: Training, measured: Examples) -> list[flo
     module = opened.module()
     found = [opened.metrics_on(module, measured)["loss"]]
     for round in (1, 2):
-        received = initial_vector(module)
+        received = vector_of(module)
         deltas = [
             train(
                 opened,

@@ -13,13 +13,8 @@ from muster.common.errors import ConfigError
 from muster.tasks.classification import Classification
 from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.datasets import Dataset
-from muster.tasks.models import (
-    MODELS,
-    Model,
-    initial_module,
-    initial_vector,
-    schema,
-)
+from muster.tasks.models import MODELS, Model, initial_module
+from muster.tasks.parts import schema, vector_of
 from muster.tasks.recurrent import Lstm
 
 
@@ -48,12 +43,12 @@ def test_models_have_their_parameters_and_give_a_score_for_each_label(
 ) -> None:
     wanted = model(kind)
     module = initial_module(wanted, inputs, 10, seed=1, tokens=wanted.tokens)
-    assert len(initial_vector(module)) == parameters
+    assert len(vector_of(module)) == parameters
     shape = inputs[:1] if wanted.tokens else inputs
     x = torch.zeros(3, *shape, dtype=torch.int64 if wanted.tokens else torch.float32)
     assert module(x).shape == (3, 10)
     again = initial_module(wanted, inputs, 10, seed=1, tokens=wanted.tokens)
-    assert initial_vector(again).tobytes() == initial_vector(module).tobytes()
+    assert vector_of(again).tobytes() == vector_of(module).tobytes()
 
 
 def test_a_residual_network_has_the_stages_it_was_asked_for() -> None:
@@ -132,7 +127,7 @@ TASKS = [
 def test_training_in_a_flat_vector_is_that_of_torchs_own_parameters(task: Classification) -> None:
     opened = task.open(population=2, seed=1)
     settings = validate(Training, {"batch_size": "full", "local_steps": 3}, "test")
-    received = initial_vector(opened.module())
+    received = vector_of(opened.module())
 
     def trained() -> Trained:
         return train(
@@ -156,6 +151,6 @@ def test_training_in_a_flat_vector_is_that_of_torchs_own_parameters(task: Classi
         outputs = module(torch.from_numpy(examples.x))
         opened.loss(outputs, torch.from_numpy(examples.y)).backward()  # type: ignore[no-untyped-call]
         descent.step()
-    np.testing.assert_allclose(first.delta, initial_vector(module) - received, atol=1e-6)
+    np.testing.assert_allclose(first.delta, vector_of(module) - received, atol=1e-6)
     assert np.abs(first.delta).max() > 1e-3
     assert first.loss < math.log(8)

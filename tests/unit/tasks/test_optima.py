@@ -8,7 +8,8 @@ from muster.client.training.local import train
 from muster.client.training.settings import Training
 from muster.common.config import validate
 from muster.tasks.logistic import LogisticRegression, OpenLogisticRegression
-from muster.tasks.models import Linear, Mlp, initial_vector, load_vector
+from muster.tasks.models import Linear, Mlp
+from muster.tasks.parts import load_vector, vector_of
 from muster.tasks.regression import OpenQuadratic, Quadratic
 from muster.tasks.synthetic import Synthetic
 from muster.tasks.task import OpenTask
@@ -132,7 +133,7 @@ def test_clients_do_not_depend_on_how_many_there_are_and_scores_are_the_loss(
     assert few.client(1).x.tobytes() != few.client(2).x.tobytes()
     assert few.examples == [len(few.client(index)) for index in range(3)]
     module = few.module()
-    load_vector(module, np.ones_like(initial_vector(module)))
+    load_vector(module, np.ones_like(vector_of(module)))
     examples = few.client(0)
     outputs, y = module(torch.from_numpy(examples.x)), torch.from_numpy(examples.y)
     scores = few.scores(outputs, y)

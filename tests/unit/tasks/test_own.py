@@ -17,7 +17,7 @@ from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
-from muster.tasks.models import initial_vector, load_vector
+from muster.tasks.parts import load_vector, vector_of
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import AnyTask, read_task
@@ -124,7 +124,7 @@ def test_settings_reach_the_functions() -> None:
         },
     )
     opened = parts.task.open(population=2, seed=1)
-    received = initial_vector(opened.module())
+    received = vector_of(opened.module())
     assert received.tolist() == [2.0, 2.0, 2.0]
     plain = parts.training.model_copy(update={"trainer": None})
     further = trained(opened, parts.training, received)
@@ -239,7 +239,7 @@ def test_the_example_of_ones_own_task_learns() -> None:
     module = opened.module()
     losses = [opened.metrics(module)["loss"]]
     for _ in range(2):
-        received = initial_vector(module)
+        received = vector_of(module)
         deltas = [trained(opened, scenario.training, received, i).delta for i in range(3)]
         assert all(np.linalg.norm(delta) <= 2.0001 for delta in deltas)
         load_vector(module, received + np.mean(deltas, axis=0))

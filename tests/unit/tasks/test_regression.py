@@ -5,7 +5,8 @@ import torch
 from muster.client.training.gradients import WrittenGradient, gradient_of
 from muster.common.errors import ConfigError
 from muster.tasks.logistic import LogisticRegression
-from muster.tasks.models import Linear, Mlp, load_vector
+from muster.tasks.models import Linear, Mlp
+from muster.tasks.parts import load_vector
 from muster.tasks.regression import LinearRegression, OpenLinearRegression, Quadratic
 from muster.tasks.task import Task
 

@@ -11,7 +11,8 @@ from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.server.evaluation.breakdown import Breakdown
 from muster.tasks.logistic import LogisticRegression
-from muster.tasks.models import Linear, Mlp, load_vector
+from muster.tasks.models import Linear, Mlp
+from muster.tasks.parts import load_vector
 from muster.tasks.regression import LinearRegression, Quadratic
 from muster.tasks.synthetic import OpenSynthetic, Synthetic
 from muster.tasks.task import Examples

@@ -15,7 +15,6 @@ import struct
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from muster.client.device.utility import fitted, r_squared, without
@@ -24,6 +23,7 @@ from muster.common.errors import ConfigError
 from muster.common.exchange import LARGEST_UTILITY, Call, UtilityCurve, Valuation
 from muster.common.seeds import FloatArray, stream
 from muster.common.tensors import WIRE, Vector
+from muster.tasks.parts import load_vector
 from muster.tasks.task import Examples, OpenTask
 
 _HEAD = struct.Struct("<?b?6d?4d3?Qd")
@@ -308,8 +308,7 @@ class ModelJudge:
         Raises:
             ConfigError: the task's evaluation gives no accuracy.
         """
-        flat = torch.from_numpy(parameters.astype(np.float32))
-        nn.utils.vector_to_parameters(flat, self._module.parameters())
+        load_vector(self._module, parameters.astype(np.float32))
         metrics = self._task.metrics_on(self._module, self._validation)
         accuracy, loss = metrics.get("accuracy", math.nan), metrics["loss"]
         if not 0 <= accuracy <= 1:

@@ -42,8 +42,8 @@ from muster.common.processes import die_with_parent, use_huge_pages
 from muster.common.tensors import WIRE, safetensors_header
 from muster.tasks.data_digest import data_digest
 from muster.tasks.hosted import HostedTask
-from muster.tasks.models import initial_vector, layout_of
 from muster.tasks.opening import open_task, require_sound
+from muster.tasks.parts import layout_of, vector_of
 from muster.tasks.task import OpenTask
 
 _MANY = 64
@@ -167,21 +167,22 @@ def prepare(
         require_layers(task, module)
     layout = layout_of(module)
     shapes = layout.schema
-    if not any(tensor.trained for tensor in shapes.tensors):
+    if all(tensor.counted for tensor in shapes.tensors):
         raise ConfigError(
             "task.model: no parameter of the model is trained, because all have requires_grad = "
             "False; expected at least one that training may move"
         )
-    body = initial_vector(module).astype(WIRE).tobytes()
+    body = vector_of(module).astype(WIRE).tobytes()
     if folder is not None:
         write_atomic(folder / "setup/initial.safetensors", safetensors_header(shapes), body)
     return {
         "model_sha256": hashlib.sha256(body).hexdigest(),
         "examples": task.examples,
         "schema": [
-            {"name": t.name, "shape": list(t.shape)} | ({} if t.trained else {"trained": False})
+            {"name": t.name, "shape": list(t.shape)} | ({"counted": True} if t.counted else {})
             for t in shapes.tensors
         ],
+        "frozen": shapes.frozen,
         "units": [layer.model_dump() for layer in layout.layers],
         "data": {f"{len(task.examples)} devices": data_digest(task)},
         "packages": package_versions(),

@@ -37,7 +37,7 @@ from muster.common.exchange import Fingerprint, Identity, ToDevice
 from muster.common.garbage import rarely_collect
 from muster.common.masks import GroupMasks
 from muster.common.processes import use_batch_scheduling
-from muster.tasks.models import layout_of
+from muster.tasks.parts import layout_of
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages

@@ -22,10 +22,11 @@ from muster.client.training.gradients import gradient_of
 from muster.client.training.settings import Training
 from muster.client.training.trainer import Trained
 from muster.common.errors import ConfigError, RemoteProtocolError
-from muster.common.masks import Mask, both
+from muster.common.masks import Mask
 from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
-from muster.tasks.models import Mlp, seed_torch, trained_of
+from muster.tasks import parts
+from muster.tasks.models import Mlp, seed_torch
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask
 
@@ -44,15 +45,15 @@ def train(
     mask: Mask | None = None,
     correction: Vector | None = None,
 ) -> Trained:
-    """Train from the received parameters on a client's examples.
+    """Train from the received model on a client's examples.
 
     Args:
         module: a module of the task, on the device that trains. It keeps the last parameters that
             it had here.
-        received: shape (parameters,); not changed.
+        received: the entries that travel (`muster.tasks.parts`), shape (parameters,); not changed.
         base_version: the model version of `received`.
-        mask: the coordinates that are trained; the others keep their values, and so do parameters
-            with `requires_grad = False`. None: all. A user's own trainer does not get it.
+        mask: the coordinates that are trained; the others keep their values. None: all. A user's
+            own trainer does not get it.
         correction: c − c_i of the control variates, shape (parameters,), which is added to the
             gradient of every local step after it was clipped; None: there are none.
 
@@ -68,7 +69,7 @@ def train(
     }
     loss = None
     if settings.initial_loss:
-        _check_length(list(module.parameters()), received, base_version)
+        _check_length(parts.travelling(module), received, base_version)
         loss = loss_at(received, task, module, examples)
     if settings.trainer is None:
         inner: dict[str, Any] = {"mask": mask, "correction": correction, **named}
@@ -80,11 +81,7 @@ def train(
         given = (task, module, received, examples, settings.model_copy(update=left))
         own = settings.trainer.train(*given, **named)
         trained = _checked(own, received, settings.trainer.kind)
-        trained = replace(trained, delta=_only_trained(module, trained.delta))
-    trained = finished(trained, loss, settings, seed, client, round)
-    if settings.update_noise:
-        trained = replace(trained, delta=_only_trained(module, trained.delta))
-    return trained
+    return finished(trained, loss, settings, seed, client, round)
 
 
 def _descend(
@@ -104,14 +101,14 @@ def _descend(
     """Take the local steps of a round; see `train`."""
     if settings.local_steps == 0:
         return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
-    parameters = list(module.parameters())
-    _check_length(parameters, received, base_version)
+    parameters, buffers = parts.trained(module), parts.counted(module)
+    _check_length([*parameters, *buffers], received, base_version)
     device = parameters[0].device
-    if not all(parameter.requires_grad for parameter in parameters):
-        mask = both(mask, trained_of(module))
-    descent = Descent(
-        received, settings, round, task.ridge, device, mask=mask, correction=correction
-    )
+    moved, counted = received, None
+    if buffers:
+        moved, counted = np.split(received, [sum(parameter.numel() for parameter in parameters)])
+        parts.load_counted(module, counted)
+    descent = Descent(moved, settings, round, task.ridge, device, mask=mask, correction=correction)
     _bind(parameters, descent)
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
@@ -127,11 +124,14 @@ def _descend(
     for parameter in parameters:
         parameter.grad = None  # otherwise every idle device would keep a second model in memory
     mean = math.fsum(losses) / len(losses) if losses else math.nan
-    return Trained(descent.updates(), len(examples), mean, len(losses))
+    delta = descent.updates()
+    if counted is not None:
+        delta = np.concatenate([delta, parts.counted_vector(module) - counted])
+    return Trained(delta, len(examples), mean, len(losses))
 
 
 def _bind(parameters: Sequence[nn.Parameter], descent: Descent) -> None:
-    """Make the parameters of a module, in its order, and their gradients views of a descent's."""
+    """Make the trained parameters of a module and their gradients views of a descent's."""
     sizes = [parameter.numel() for parameter in parameters]
     values = torch.split_with_sizes(descent.theta, sizes)
     gradients = torch.split_with_sizes(descent.gradient, sizes)
@@ -141,8 +141,8 @@ def _bind(parameters: Sequence[nn.Parameter], descent: Descent) -> None:
         parameter.grad = gradient.view_as(parameter)
 
 
-def _check_length(parameters: Sequence[Tensor], received: Vector, base_version: int) -> None:
-    needed = sum(parameter.numel() for parameter in parameters)
+def _check_length(tensors: Sequence[Tensor], received: Vector, base_version: int) -> None:
+    needed = sum(tensor.numel() for tensor in tensors)
     if received.shape != (needed,):
         raise RemoteProtocolError(
             f"version {base_version} of the model has shape {received.shape}, the task's model "
@@ -156,10 +156,8 @@ def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examp
     Args:
         received: shape (parameters,); not changed. The module gets these parameters.
     """
-    parameters = list(module.parameters())
-    device = parameters[0].device
-    flat = torch.from_numpy(received.astype(np.float32)).to(device)
-    nn.utils.vector_to_parameters(flat, parameters)
+    moved = parts.load_vector(module, received.astype(np.float32))
+    device = next(module.parameters()).device
     y = torch.from_numpy(examples.y).to(device)
     module.eval()
     with torch.no_grad():
@@ -168,6 +166,9 @@ def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examp
         batches = (x[start : start + EVALUATION_BATCH].to(device) for start in starts)
         outputs = torch.cat([module(batch) for batch in batches])
         loss = task.loss(outputs, y).item()
+    if not task.ridge:
+        return loss
+    flat = torch.from_numpy(received[:moved].astype(np.float32)).to(device)
     norm: float = torch.linalg.vector_norm(flat, dtype=torch.float64).item()
     return loss + 0.5 * task.ridge * norm**2
 
@@ -187,12 +188,6 @@ def finished(
         draws = stream(seed, "privacy", client, round)
         trained = replace(trained, delta=clipped_with_noise(trained.delta, settings, draws))
     return trained
-
-
-def _only_trained(module: nn.Module, delta: Vector) -> Vector:
-    """An update without what it changes of parameters that are not trained."""
-    movable = trained_of(module)
-    return delta if movable is None else movable.replace(np.zeros_like(delta), delta)
 
 
 def clipped_with_noise(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:

@@ -16,7 +16,7 @@ from muster.common.masks.blocks import Blocks
 from muster.common.masks.contract import MaskCall, Masking, MaskMaker, MaskName
 from muster.common.masks.coordinates import Coordinates
 from muster.common.masks.group_masks import GroupMasks
-from muster.common.masks.mask import Mask, both, trained_coordinates
+from muster.common.masks.mask import Mask
 from muster.common.masks.tensors import Tensors
 from muster.common.masks.units import Layout, UnitAxis, UnitLayer
 from muster.common.masks.width import Width
@@ -47,6 +47,4 @@ __all__ = [
     "UnitAxis",
     "UnitLayer",
     "Width",
-    "both",
-    "trained_coordinates",
 ]

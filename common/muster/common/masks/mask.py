@@ -3,7 +3,7 @@
 import numpy as np
 
 from muster.common.seeds import BoolArray
-from muster.common.tensors import Schema, Vector
+from muster.common.tensors import Vector
 
 _BLOCK = 16_384
 """Coordinates from one count to the next; whole bytes of bits. An exact sum reads vectors in blocks
@@ -75,17 +75,3 @@ class Mask:
             outside, inside: shape (parameters,); not changed.
         """
         return np.where(self.whole(), inside, outside)
-
-
-def trained_coordinates(schema: Schema) -> Mask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of them."""
-    if all(tensor.trained for tensor in schema.tensors):
-        return None
-    return Mask(np.repeat([t.trained for t in schema.tensors], [t.size for t in schema.tensors]))
-
-
-def both(first: Mask | None, second: Mask | None) -> Mask | None:
-    """The coordinates that are in both sets; None: all of them."""
-    if first is None or second is None:
-        return first if second is None else second
-    return Mask(first.whole() & second.whole())

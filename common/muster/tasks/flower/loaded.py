@@ -27,7 +27,7 @@ from muster.tasks.flower.messages import (
 from muster.tasks.flower.project import read_project
 from muster.tasks.flower.rehearsal import rehearse
 from muster.tasks.hosted import HostedUpdate
-from muster.tasks.models import initial_vector
+from muster.tasks.parts import vector_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ class LoadedApp:
         """See `HostedTask.metrics`."""
         if self._evaluate is None:
             return {"loss": math.nan}
-        model = self._format.record(initial_vector(module), self._format.local)
+        model = self._format.record(vector_of(module), self._format.local)
         parts, wanted = [], self._settings.evaluated_devices or self._population
         for index in range(min(self._population, wanted)):
             seed_generators(self._seed, "evaluation", index)

@@ -5,7 +5,7 @@ from typing import Any
 
 from muster.common.errors import ConfigError
 from muster.common.masks import GroupMasks, Layout, UnitLayer
-from muster.common.tensors import schema_of
+from muster.common.tensors import Schema, TensorSpec
 from muster.emulator.scenario.scenario import Scenario
 
 
@@ -15,8 +15,14 @@ def layout_of(prepared: Mapping[str, Any]) -> Layout:
     Args:
         prepared: `schema` and `units` of the task, as the nursery reported them.
     """
-    tensors = {tensor["name"]: tensor["shape"] for tensor in prepared["schema"]}
-    return Layout(schema_of(tensors), [UnitLayer(**layer) for layer in prepared.get("units", ())])
+    specs = [
+        TensorSpec(each["name"], tuple(each["shape"]), each.get("counted", False))
+        for each in prepared["schema"]
+    ]
+    return Layout(
+        Schema(tuple(specs), prepared.get("frozen", "")),
+        [UnitLayer(**layer) for layer in prepared.get("units", ())],
+    )
 
 
 def check_masks(scenario: Scenario, layout: Layout) -> None:

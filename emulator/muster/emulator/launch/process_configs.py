@@ -48,6 +48,7 @@ from muster.emulator.planning.plan import Progress, can_plan, instants, must_pla
 from muster.emulator.planning.result import Learning, write_plan
 from muster.emulator.planning.server_view import moments_of, z_bounds_of
 from muster.emulator.records.inputs import inputs_in, inputs_of, require_unchanged
+from muster.emulator.scenario.combinations import require_fitting_model
 from muster.emulator.scenario.local_work import announced_training, most_steps, training_time
 from muster.emulator.scenario.population import population, write_population
 from muster.emulator.scenario.scenario import Scenario
@@ -201,6 +202,7 @@ class ProcessConfigs:
             ]
         training = announced_training(scenario.training, scenario.server)
         layout = layout_of(prepared)
+        require_fitting_model(scenario, layout.schema)
         check_masks(scenario, layout)
         check_links(scenario, layout.parameters * WIRE.itemsize)
         return ServerProcess(
@@ -236,6 +238,7 @@ class ProcessConfigs:
             },
             units=list(layout.layers) if scenario.conditions.masked else [],
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
+            frozen=prepared.get("frozen", ""),
         )
 
     def changed_inputs(self, prepared: Mapping[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ class Learning:
         task = scenario.task.open(scenario.devices, scenario.seed)
         if not sized:
             return cls(task.examples, 0)
-        from muster.tasks.models import layout_of  # torch takes seconds
+        from muster.tasks.parts import layout_of  # torch takes seconds
 
         return cls.with_layout(scenario, task.examples, layout_of(task.module()))
 

@@ -17,7 +17,6 @@ import orjson
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Update, UtilityCurve, Valuation
 from muster.common.facts import FACTS, Facts
-from muster.common.masks import trained_coordinates
 from muster.common.schedules import rate_at
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
@@ -171,11 +170,11 @@ class RepeatedRule:
         return self.rule.weighs == "parameters" and self._config.server.mode.outlives_round()
 
     def _next_model(self, folder: Path) -> NextModel:
-        memory, trained = None, trained_coordinates(self._config.tensors)
+        memory, counted = None, self._config.tensors.counted
         if self.rule.remembers():
             memory = UpdateMemory(folder / MEMORY, self._entries, list(self._devices))
             memory.load([])
-        of_run = self._sum, self._population, memory, self._adds_bases, trained
+        of_run = self._sum, self._population, memory, self._adds_bases, counted
         return NextModel(self.rule, *of_run)
 
     def _learn(self, round: int) -> None:

@@ -9,7 +9,9 @@ from muster.client.faults import LifeFault
 from muster.client.life.participation import UtilitySettings
 from muster.client.training.optimizers import OPTIMIZERS, PLAIN
 from muster.client.training.settings import Training
+from muster.common.errors import ConfigError
 from muster.common.requirements import Requirement
+from muster.common.tensors import Schema
 from muster.common.withholders import Withholder
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators.combinations import Required, Withheld, excluded, excludes
@@ -26,6 +28,19 @@ def combination_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield what the features of a scenario exclude, one sentence each; nothing if they fit."""
     required = list(required_by(scenario))
     return excluded(required, [*withheld_by(scenario), *_withheld_by_privacy(scenario, required)])
+
+
+def require_fitting_model(scenario: ScenarioSettings, model: Schema) -> None:
+    """Check that the features of a scenario work with its model.
+
+    Raises:
+        ConfigError: some do not.
+    """
+    if names := [tensor.name for tensor in model.tensors if tensor.counted]:
+        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        withheld = [Withheld(Withholder.COUNTED, f"the buffers {shown}")]
+        if reasons := [*excluded(required_by(scenario), withheld)]:
+            raise ConfigError("\n".join(reasons))
 
 
 def required_by(scenario: ScenarioSettings) -> Iterator[Required]:

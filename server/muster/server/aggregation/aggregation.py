@@ -101,8 +101,9 @@ class Aggregation:
         # A rule that weighs parameters gets θ_i = base version + Δ_i. In the synchronous mode all
         # devices have the same base version, so that only Σ w·Δ is needed.
         self._adds_bases = self._rule.weighs == "parameters" and config.server.mode.outlives_round()
+        counted = config.tensors.counted
         self._next = NextModel(
-            self._rule, receiver.sum, population, memory, self._adds_bases, versions.trained
+            self._rule, receiver.sum, population, memory, self._adds_bases, counted
         )
         self._learns = Need.PARTICIPATION in self._rule.needs()
         self._versions = versions

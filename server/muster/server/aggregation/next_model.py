@@ -3,9 +3,12 @@
 This is the arithmetic of a round: it knows neither a clock nor devices, and waits for nothing.
 """
 
+import math
 from collections.abc import Sequence
 
-from muster.common.exact_sum import ExactSum
+import numpy as np
+
+from muster.common.exact_sum import ExactSum, moved
 from muster.common.masks import Mask
 from muster.common.tensors import Vector
 from muster.server.aggregators import Aggregator
@@ -28,8 +31,10 @@ class NextModel:
         population: the devices, for rules that recall what all of them have sent.
         memory: the last updates of all clients; None unless the rule needs them.
         sums_parameters: `sum` has the base versions too, so that it is Σ w·θ.
-        trained: the coordinates that training may move. The others keep their bits, whatever the
-            updates have there, noise adds and arithmetic rounds. None: all may move.
+        counted: the number of entries at the end of the model that training does not move, but
+            counts, such as the running statistics of batch normalisation. If the updates are added
+            up, they move by the weighted mean of the updates, also where the rule takes a step of
+            its own or divides by something else than the sum of the weights.
     """
 
     def __init__(
@@ -39,14 +44,14 @@ class NextModel:
         population: Population,
         memory: LastUpdates | None = None,
         sums_parameters: bool = False,
-        trained: Mask | None = None,
+        counted: int = 0,
     ) -> None:
         self._rule = rule
         self._sum = sum
         self._population = population
         self._memory = memory
         self._sums_parameters = sums_parameters
-        self._trained = trained
+        self._counted = counted
         self._coverage: Coverage | None = None  # made if devices train parts of the model
 
     def make(
@@ -76,6 +81,14 @@ class NextModel:
         of_round = number, counted, weighing, self._sum, self._population, scale
         round = CountedRound(*of_round, self._sums_parameters, masks, self._coverage, self._memory)
         new, state, estimates = self._rule.make(model, round)
-        if self._trained is not None:
-            new = self._trained.replace(model, new)
+        if self._counted and self._rule.adds_up() and self._rule.weighs == "updates":
+            new = self._with_means(model, new, weighing.weights)
         return MadeModel(new, self._rule.next_state(state, new), estimates)
+
+    def _with_means(self, model: Vector, new: Vector, weights: Sequence[float]) -> Vector:
+        """`new`, with counted entries that move by the weighted mean of the updates."""
+        if not (weight := math.fsum(weights)):
+            return new
+        first = len(model) - self._counted
+        step = self._sum.total()[first : len(model)] / weight
+        return np.concatenate([new[:first], moved(model[first:], step)])

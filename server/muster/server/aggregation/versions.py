@@ -93,7 +93,6 @@ class ModelVersions:
             variate if it has one.
         body: that body as it travels inside a message; empty if it is too large for that.
         kept: the stored versions, each with the round that made it.
-        trained: the coordinates that training may move; None: all.
 
     Args:
         inline: models travel inside messages.
@@ -109,9 +108,7 @@ class ModelVersions:
         inline: bool,
         chunked: bool,
         older: bool = False,
-        trained: Mask | None = None,
     ) -> None:
-        self.trained = trained
         self.committed = Commit()
         self.body = self.checksum = b""
         self._whole = memoryview(b"")
@@ -232,8 +229,7 @@ class ModelVersions:
         state, model = self.state, self.model
         if version != self.number:
             state, model = self._store.get_state(version), self._store.get_model(version)
-        result = self._rule.result(state, model)
-        return result if self.trained is None else self.trained.replace(model, result)
+        return self._rule.result(state, model)
 
     # --- storage; these run in the worker thread -------------------------------------------------
 

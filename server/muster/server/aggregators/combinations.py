@@ -67,6 +67,12 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.WHOLE_UPDATES, W.MASK): "server.aggregator: {by!r} needs updates of the whole model, but a "
     "group has a mask; take 'fedplt', or another rule that works with masks (docs/masks.md), or "
     "leave out groups.mask",
+    (
+        R.REMEMBERED,
+        W.COUNTED,
+    ): "task.model: {by!r} adds remembered updates to later versions, which "
+    "would move {found} by the same amount again and again; take a rule that remembers none, for "
+    "example fedavg, or a model without such buffers (group or layer normalisation)",
     (R.SAME_ROUND, W.LATER_ROUNDS): "server.aggregator: {by!r} estimates which of the called "
     "devices take part in the same round, but with server.mode {found!r} an update may count in a "
     "later one; take a rule such as fedavg, or the synchronous mode",
@@ -105,6 +111,9 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "updates, for example fedavg",
     (R.CONTROL_VARIATES, W.APP): "server.aggregator: {by!r} corrects local steps, which are the "
     "app's own; take a rule without control variates, for example fedavg",
+    (R.CONTROL_VARIATES, W.COUNTED): "task.model: {by!r} corrects gradients by control variates, "
+    "and {found} have none; take a rule without control variates, for example fedavg, or a model "
+    "without such buffers (group or layer normalisation)",
     (R.PLAIN_SGD, W.WEIGHTED_STEPS): "server.aggregator: {by!r} takes Δ/(K·η) for the mean "
     "gradient of K local steps, which holds only for plain SGD, but found {found}; leave that out",
     (R.PLAIN_SGD, W.OTHER_STEPS): "server.aggregator: {by!r} takes Δ/(K·η) for the mean gradient "
@@ -159,6 +168,9 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "'synchronous'",
     (R.STRATEGY, W.MINIMUM): "server.aggregator: with {by!r} the strategy decides how many replies "
     "it needs, but server.minimum = {found}; leave it out",
+    (R.MASK, W.COUNTED): "{place}.mask: a mask says which entries are trained, but forward passes "
+    "change {found}, whatever is trained; leave the mask out, or take a model without such buffers "
+    "(group or layer normalisation)",
     (R.MASK, W.TRAINER): "{place}.mask: muster's own training keeps to masks, but training.trainer "
     "is {found!r}; expected no trainer with masks",
     (R.MASK, W.PROJECTION): "{place}.mask: training.projection_radius = {found} would scale the "
@@ -178,6 +190,12 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "mode",
     (R.BOUNDED_CHANGE, W.MASK): "server.privacy: how much one device can change the model is not "
     "bounded if devices train different parts of it; leave out groups.mask, or server.privacy",
+    (
+        R.BOUNDED_CHANGE,
+        W.COUNTED,
+    ): "server.privacy: noise can make {found} impossible, for example a "
+    "variance below 0; leave server.privacy out, or take a model without such buffers (group or "
+    "layer normalisation)",
     (R.CLIPPING, W.NORM_LIMIT): "server.privacy: the server clips every update, but "
     "server.guard.max_norm = {found} refuses long ones, and how many it refuses depends on the "
     "data; leave out server.guard.max_norm",
@@ -237,6 +255,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "groups.link.profile",
     (R.GOAL, W.COUNTED_VERSIONS): "server.goal: with server.mode {found!r}, server.mode.k is the "
     "number of updates that make a version; leave out server.goal = {by}",
+    (R.GRADIENT, W.COUNTED): "training.gradient: {found} have no gradient; leave it out, or take a "
+    "model without such buffers (group or layer normalisation)",
     (R.GRADIENT, W.PROJECTION): "training.gradient: it takes no local step, so projection_radius "
     "has nothing to act on; leave it out",
     (R.GRADIENT, W.PROXIMAL): "training.gradient: it takes no local step, so proximal_mu has "

@@ -15,7 +15,7 @@ from muster.common.concurrency import run_beside
 from muster.common.errors import Diverged, RunFailed
 from muster.common.events import Attended, Enrolled, Revoked, RoundOpened, ServerStarted, Tell
 from muster.common.exchange import Answer, Body, Commit, Outcome
-from muster.common.masks import Mask, trained_coordinates
+from muster.common.masks import Mask
 from muster.common.tensors import Schema, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.run_rows import EvaluationRow
@@ -121,7 +121,6 @@ class Coordinator:
             inline,
             chunked=linked or not inline,
             older=settings.mode.outlives_round(),
-            trained=trained_coordinates(schema),
         )
         files = UploadFiles(run_folder / "models")
         self.receiver = UpdateReceiver(

@@ -116,7 +116,7 @@ class ModelEvaluation:
         self._breakdown = Breakdown(self._task, setup.population, settings.validation_ratio)
 
     def evaluate(self, order: Order, body: bytes) -> EvaluationResult:
-        from muster.tasks.models import load_vector
+        from muster.tasks.parts import load_vector
 
         setup, began = self._setup, self._clock.monotonic()
         load_vector(self._module, np.frombuffer(body, WIRE).astype(np.float32))

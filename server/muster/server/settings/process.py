@@ -22,8 +22,8 @@ class TensorShape(Section):
 
     name: str
     shape: list[int]
-    trained: bool | None = None
-    """False: training must not move it. Absent: it may."""
+    counted: bool = False
+    """Whether forward passes change it, and not training."""
 
 
 class GroupMask(Section):
@@ -121,6 +121,9 @@ class ServerProcess(Section):
     """The layers of hidden units of the model, if any group has masks."""
 
     schema_: list[TensorShape]
+    frozen: str = ""
+    """The checksum of the parameters that do not travel, because training must not move them."""
+
     credentials: str = str(credentials_path(SECRETS, SERVER))
     """The file with the server's credentials and the callers that it knows; relative to the run
     folder."""
@@ -147,6 +150,5 @@ class ServerProcess(Section):
     @property
     def tensors(self) -> Schema:
         """The tensors of the model."""
-        return Schema(
-            tuple(TensorSpec(t.name, tuple(t.shape), t.trained is not False) for t in self.schema_)
-        )
+        specs = tuple(TensorSpec(t.name, tuple(t.shape), t.counted) for t in self.schema_)
+        return Schema(specs, self.frozen)

@@ -8,7 +8,6 @@ from typing import Any
 
 from muster.common.errors import LedgerError
 from muster.common.events import AppMeasured
-from muster.common.masks import trained_coordinates
 from muster.common.tensors import Vector, safetensors_header
 from muster.emulator.records.summary import MODEL
 from muster.emulator.run_audit.check import Check
@@ -92,8 +91,6 @@ def _check_offered(
     except Unknown as unknown:
         log.skip(f"{MODEL}: what the rule offers follows from {unknown}")
         return
-    if (trained := trained_coordinates(config.tensors)) is not None:
-        offered = trained.replace(newest, offered)
     expected = sha256(safetensors_header(config.tensors), offered.tobytes())
     log.compare(f"SHA-256 of {MODEL}", expected, sha256_of(path))
 

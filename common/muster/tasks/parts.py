@@ -1,0 +1,203 @@
+"""What becomes of the entries of a model's state in a run, and the vector of those that travel.
+
+| role | entries | server and devices exchange it | it changes |
+|---|---|---|---|
+| trained | parameters with `requires_grad` | yes | by local training |
+| counted | buffers that a forward pass in training mode changes | yes | by forward passes |
+| frozen | other parameters | no: both build it | never |
+| constant | other buffers | no: both build it | never |
+
+The vector has the trained entries and then the counted ones, each in the module's order. Counted
+integers are rounded to the nearest integer when they are loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from muster.common.errors import ConfigError
+from muster.common.masks import Layout, UnitLayer
+from muster.common.tensors import Schema, TensorSpec, Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor, nn
+
+_COUNTED = "counted_buffers"
+"""The attribute of a module that has the names of its counted buffers."""
+
+
+def declare_counted(module: nn.Module, inputs: Callable[[], Tensor]) -> None:
+    """Find out which buffers a forward pass in training mode changes, and leave their names in the
+    module's attribute `counted_buffers`, unless it has that already.
+
+    Args:
+        inputs: makes the inputs of some examples, at least two, because batch normalisation takes
+            no fewer. The module keeps its buffers and its mode, and torch's generator its state.
+
+    Raises:
+        ConfigError: the module fails with these inputs.
+    """
+    import torch
+
+    buffers = dict(_persistent(module))
+    if not buffers or hasattr(module, _COUNTED):
+        return
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    was_training = module.training
+    x = inputs()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            module.train()(x)
+        except Exception as error:
+            raise ConfigError(
+                f"task.model: the model fails with inputs of {x.dtype} and shape "
+                f"{tuple(x.shape)}: {type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
+        module.train(was_training)
+        now = dict(_persistent(module))
+        changed = [name for name, old in before.items() if not _same(old, now[name])]
+        for name in changed:
+            now[name].copy_(before[name])
+    module.counted_buffers = tuple(changed)  # type: ignore[assignment]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    import torch
+
+    return torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def _persistent(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The buffers that a state dict has, each once."""
+    seen = set()
+    for prefix, part in module.named_modules():
+        for name, buffer in part._buffers.items():
+            if buffer is None or name in part._non_persistent_buffers_set or id(buffer) in seen:
+                continue
+            seen.add(id(buffer))
+            yield f"{prefix}.{name}" if prefix else name, buffer
+
+
+def trained(module: nn.Module) -> list[nn.Parameter]:
+    """The trained parameters, in the order of the vector."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def counted(module: nn.Module) -> list[Tensor]:
+    """The counted buffers, in the order of the vector."""
+    return [module.get_buffer(name) for name in counted_names(module)]
+
+
+def counted_names(module: nn.Module) -> Sequence[str]:
+    """Their names."""
+    return getattr(module, _COUNTED, ())
+
+
+def travelling(module: nn.Module) -> list[Tensor]:
+    """The entries of the vector, as tensors."""
+    return [*trained(module), *counted(module)]
+
+
+def schema(module: nn.Module) -> Schema:
+    """Return the names and shapes of the entries that travel, in the order of the vector, and the
+    checksum of the frozen parameters.
+
+    Raises:
+        ConfigError: a trained parameter is not float32.
+    """
+    import torch
+
+    named = dict(module.named_parameters())
+    moved = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
+    if other := [name for name, tensor in moved.items() if tensor.dtype != torch.float32]:
+        raise ConfigError(
+            f"the model's parameters must be float32: {', '.join(other)} are not; convert them, or "
+            f"freeze them with requires_grad_(False)"
+        )
+    specs = [TensorSpec(name, tuple(tensor.shape)) for name, tensor in moved.items()]
+    buffers = zip(counted_names(module), counted(module), strict=True)
+    specs += [TensorSpec(name, tuple(buffer.shape), counted=True) for name, buffer in buffers]
+    return Schema(tuple(specs), _checksum({n: t for n, t in named.items() if n not in moved}))
+
+
+def _checksum(frozen: dict[str, nn.Parameter]) -> str:
+    """XXH3-128 of names and values; empty if there are none."""
+    import torch
+
+    if not frozen:
+        return ""
+    digest = xxhash.xxh3_128()
+    for name, tensor in frozen.items():
+        digest.update(name.encode())
+        values = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(values.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """Return the tensors that travel, and the layers of hidden units. A module declares the layers
+    in the attribute `unit_layers`, a sequence of `UnitLayer`.
+
+    Raises:
+        ConfigError: see `schema` and `Layout`; or the declaration is something else.
+    """
+    declared: object = getattr(module, "unit_layers", ())
+    if not isinstance(declared, list | tuple) or not all(
+        isinstance(d, UnitLayer) for d in declared
+    ):
+        raise ConfigError(
+            f"task.model: `unit_layers` of the model's module is {declared!r}, expected a list of "
+            f"muster.common.masks.UnitLayer"
+        )
+    return Layout(schema(module), declared)
+
+
+def vector_of(module: nn.Module) -> Vector:
+    """Return a copy of the entries that travel."""
+    return np.concatenate([trained_vector(module), counted_vector(module)])
+
+
+def trained_vector(module: nn.Module) -> Vector:
+    """Return a copy of the trained parameters."""
+    return _flat([parameter.detach() for parameter in trained(module)])
+
+
+def counted_vector(module: nn.Module) -> Vector:
+    """Return a copy of the counted buffers; integers as float32, exact up to 2²⁴."""
+    return _flat(counted(module))
+
+
+def _flat(tensors: Sequence[Tensor]) -> Vector:
+    flat = [tensor.cpu().numpy().ravel().astype(np.float32) for tensor in tensors]
+    return np.concatenate(flat) if flat else np.empty(0, np.float32)
+
+
+def load_vector(module: nn.Module, vector: Vector) -> int:
+    """Copy a vector into the entries that travel; return how many of them are trained."""
+    _copy(parameters := trained(module), vector)
+    moved = sum(parameter.numel() for parameter in parameters)
+    load_counted(module, vector[moved:])
+    return moved
+
+
+def load_counted(module: nn.Module, values: Vector) -> None:
+    """Copy the counted entries of a vector into their buffers."""
+    _copy(counted(module), values)
+
+
+def _copy(tensors: Sequence[Tensor], vector: Vector) -> None:
+    import torch
+
+    start = 0
+    with torch.no_grad():
+        for tensor in tensors:
+            # Copied first, because torch warns about arrays that it may not write to.
+            values = torch.from_numpy(vector[start : start + tensor.numel()].copy())
+            whole = not tensor.is_floating_point()
+            tensor.copy_((values.round() if whole else values).view(tensor.shape))
+            start += tensor.numel()
