@@ -20,6 +20,8 @@ from muster.tasks.parts import (
 class Attention(nn.Module):
     """Causal attention with its mask in the state dict, as in public definitions of GPT."""
 
+    mask: Tensor
+
     def __init__(self, persistent: bool = True) -> None:
         super().__init__()
         self.value = nn.Linear(3, 3)
@@ -31,6 +33,8 @@ class Attention(nn.Module):
 
 class Drawing(nn.Module):
     """A module that draws, and remembers how often it was called."""
+
+    calls: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,11 +120,10 @@ def test_a_vector_comes_back_with_whole_numbers_rounded() -> None:
 
 
 def frozen_layer(value: float, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
-    module = nn.Sequential(nn.Linear(2, 1, dtype=dtype), nn.Linear(1, 1))
-    module[0].requires_grad_(False)
-    nn.init.constant_(module[0].weight, value)
-    nn.init.zeros_(module[0].bias)
-    return module
+    layer = nn.Linear(2, 1, dtype=dtype).requires_grad_(False)
+    nn.init.constant_(layer.weight, value)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(layer, nn.Linear(1, 1))
 
 
 def test_frozen_parameters_do_not_travel_but_must_be_the_same() -> None:
