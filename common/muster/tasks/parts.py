@@ -37,33 +37,44 @@ def declare_counted(module: nn.Module, inputs: Callable[[], Tensor]) -> None:
 
     Args:
         inputs: makes the inputs of some examples, at least two, because batch normalisation takes
-            no fewer. The module keeps its buffers and its mode, and torch's generator its state.
+            no fewer. The module keeps its state and its mode, and torch's generator its state.
 
     Raises:
         ConfigError: the module fails with these inputs.
     """
     import torch
 
-    buffers = dict(_persistent(module))
-    if not buffers or hasattr(module, _COUNTED):
+    if hasattr(module, _COUNTED) or not any(True for _ in _persistent(module)):
         return
-    before = {name: buffer.clone() for name, buffer in buffers.items()}
     was_training = module.training
-    x = inputs()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        try:
-            module.train()(x)
-        except Exception as error:
-            raise ConfigError(
-                f"task.model: the model fails with inputs of {x.dtype} and shape "
-                f"{tuple(x.shape)}: {type(error).__name__}: {' '.join(str(error).split())}"
-            ) from error
-        module.train(was_training)
-        now = dict(_persistent(module))
-        changed = [name for name, old in before.items() if not _same(old, now[name])]
-        for name in changed:
-            now[name].copy_(before[name])
+        torch.manual_seed(0)
+        changed = _changed(module, inputs())
+    module.train(was_training)
     module.counted_buffers = tuple(changed)  # type: ignore[assignment]
+
+
+def _changed(module: nn.Module, x: Tensor) -> list[str]:
+    """The buffers that a forward pass with moved parameters changes; all get their values back."""
+    import torch
+
+    before = {name: buffer.clone() for name, buffer in _persistent(module)}
+    start = trained_vector(module)
+    for parameter in trained(module):  # for buffers that follow from the parameters
+        parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    try:
+        module.train()(x)
+    except Exception as error:
+        raise ConfigError(
+            f"task.model: the model fails with inputs of {x.dtype} and shape {tuple(x.shape)}: "
+            f"{type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    _copy(trained(module), start)
+    after = dict(_persistent(module))
+    changed = [name for name, old in before.items() if not _same(old, after[name])]
+    for name in changed:
+        after[name].copy_(before[name])
+    return changed
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
