@@ -7,8 +7,9 @@
 | frozen | other parameters | no: both build it | never |
 | constant | other buffers | no: both build it | never |
 
-The vector has the trained entries and then the counted ones, each in the module's order. Counted
-integers are rounded to the nearest integer when they are loaded.
+The vector has the trained entries and then the counted ones, each in the module's order, as
+float32. Counted integers are rounded to the nearest integer when they are loaded, and parameters of
+half precision to the nearest value.
 """
 
 from __future__ import annotations
@@ -119,16 +120,17 @@ def schema(module: nn.Module) -> Schema:
     checksum of the frozen parameters.
 
     Raises:
-        ConfigError: a trained parameter is not float32.
+        ConfigError: a trained parameter is of another type than float32, float16 and bfloat16.
     """
     import torch
 
     named = dict(module.named_parameters())
     moved = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
-    if other := [name for name, tensor in moved.items() if tensor.dtype != torch.float32]:
+    kinds = torch.float32, torch.float16, torch.bfloat16
+    if other := [name for name, tensor in moved.items() if tensor.dtype not in kinds]:
         raise ConfigError(
-            f"the model's parameters must be float32: {', '.join(other)} are not; convert them, or "
-            f"freeze them with requires_grad_(False)"
+            f"the model's parameters must be float32, float16 or bfloat16: {', '.join(other)} are "
+            f"not; convert them, or freeze them with requires_grad_(False)"
         )
     specs = [TensorSpec(name, tuple(tensor.shape)) for name, tensor in moved.items()]
     buffers = zip(counted_names(module), counted(module), strict=True)
@@ -184,7 +186,7 @@ def counted_vector(module: nn.Module) -> Vector:
 
 
 def _flat(tensors: Sequence[Tensor]) -> Vector:
-    flat = [tensor.cpu().numpy().ravel().astype(np.float32) for tensor in tensors]
+    flat = [tensor.cpu().float().numpy().ravel() for tensor in tensors]
     return np.concatenate(flat) if flat else np.empty(0, np.float32)
 
 

@@ -90,5 +90,5 @@ def test_a_vector_comes_back_from_the_module_it_was_loaded_into() -> None:
 
 
 def test_a_module_that_is_not_float32_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"float32: weight are not"):
+    with pytest.raises(ConfigError, match=r"bfloat16: weight are not"):
         schema(nn.Linear(2, 1, bias=False, dtype=torch.float64))

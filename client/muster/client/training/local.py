@@ -109,7 +109,7 @@ def _descend(
         moved, counted = np.split(received, [sum(parameter.numel() for parameter in parameters)])
         parts.load_counted(module, counted)
     descent = Descent(moved, settings, round, task.ridge, device, mask=mask, correction=correction)
-    _bind(parameters, descent)
+    narrow = _bind(parameters, descent)
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
     seed_torch(seed, "torch", client, round)
@@ -120,7 +120,13 @@ def _descend(
     for batch in minibatches(len(examples), settings, draws):
         penalty = descent.penalty()
         losses.append(add_gradient(_rows(x, batch), _rows(y, batch)) + penalty)
+        for parameter, _, gradient in narrow:
+            if parameter.grad is not None:  # else the loss does not depend on it
+                gradient.add_(parameter.grad)
+                parameter.grad = None
         descent.step()
+        for parameter, value, _ in narrow:
+            parameter.data.copy_(value)
     for parameter in parameters:
         parameter.grad = None  # otherwise every idle device would keep a second model in memory
     mean = math.fsum(losses) / len(losses) if losses else math.nan
@@ -130,15 +136,27 @@ def _descend(
     return Trained(delta, len(examples), mean, len(losses))
 
 
-def _bind(parameters: Sequence[nn.Parameter], descent: Descent) -> None:
-    """Make the trained parameters of a module and their gradients views of a descent's."""
+def _bind(
+    parameters: Sequence[nn.Parameter], descent: Descent
+) -> list[tuple[nn.Parameter, Tensor, Tensor]]:
+    """Make the trained parameters of a module and their gradients views of a descent's. Parameters
+    of half precision get its values, and are returned with their views: the descent keeps all
+    values in float32, so that small steps are not lost."""
+    narrow = []
     sizes = [parameter.numel() for parameter in parameters]
     values = torch.split_with_sizes(descent.theta, sizes)
     gradients = torch.split_with_sizes(descent.gradient, sizes)
     for parameter, value, gradient in zip(parameters, values, gradients, strict=True):
-        parameter.data = value.view_as(parameter)
+        value, gradient = value.view_as(parameter), gradient.view_as(parameter)
+        if parameter.dtype != torch.float32:
+            parameter.data.copy_(value)
+            parameter.grad = None
+            narrow.append((parameter, value, gradient))
+            continue
+        parameter.data = value
         # Gradients are added into existing ones, so they stay views.
-        parameter.grad = gradient.view_as(parameter)
+        parameter.grad = gradient
+    return narrow
 
 
 def _check_length(tensors: Sequence[Tensor], received: Vector, base_version: int) -> None:
