@@ -34,6 +34,13 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	-npm install --silent --prefix .venv-extras/axe axe-core@4.14.1
 	@touch $@
 
+.venv-models/installed: pyproject.toml constraints.txt tests/models/requirements.txt
+	$(PYTHON) -m venv .venv-models
+	.venv-models/bin/python -m pip install --quiet --upgrade pip
+	.venv-models/bin/python -m pip install --quiet --constraint constraints.txt torch
+	.venv-models/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --requirement tests/models/requirements.txt
+	@touch $@
+
 run: install  ## the main job: a fleet trains a model (SCENARIO=examples/digits.toml)
 	$(BIN)/muster run $(SCENARIO)
 
@@ -174,6 +181,9 @@ test-extras: .venv-extras/installed  ## the tests of Flower apps and of exports,
 test-browser: .venv-extras/installed  ## the live page in headless Chromium, which must be installed (CHROMIUM=/usr/bin/chromium)
 	.venv-extras/bin/pytest tests/browser
 
+test-models: .venv-models/installed  ## ten public model definitions in fleets of processes, with kills; about 15 minutes
+	.venv-models/bin/pytest tests/models
+
 RAY_TESTS ?= tests/ray
 test-ray: .venv-extras/installed  ## the tests of fleets on nodes of Ray; about 10 minutes
 	MUSTER_TEST_RAY=1 .venv-extras/bin/pytest -p no:unraisableexception $(RAY_TESTS)
@@ -186,4 +196,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-ray
+.PHONY: flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray

@@ -56,7 +56,7 @@ def make_task(
 
 
 def make_model(inputs: tuple[int, ...], outputs: int, *, width: int = 32) -> nn.Module:
-    """`[task] model`. Parameters and no buffers: only parameters travel."""
+    """`[task] model`. docs/models.md says what becomes of its parameters and buffers."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(math.prod(inputs), width), nn.Tanh(), nn.Linear(width, outputs)
     )

@@ -10,7 +10,6 @@ import numpy as np
 
 from muster.common.clock import WallClock
 from muster.common.errors import MusterError
-from muster.common.masks import trained_coordinates
 from muster.common.tensors import WIRE, Vector
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.checks.rule import Repetition, repeatable
@@ -41,12 +40,12 @@ def check_task(evidence: Evidence, log: CheckLog) -> None:
         log.skip(f"the task: {config}")
         return
     from muster.client.processes.nursery import prepare
-    from muster.tasks.models import initial_vector
+    from muster.tasks.parts import vector_of
 
     try:
         task = read_task(config.task).open(len(config.population), config.seed)
         made = prepare(task, None, {})
-        initial = initial_vector(task.module()).astype(WIRE)
+        initial = vector_of(task.module()).astype(WIRE)
     except (MusterError, OSError, ValueError) as error:
         log.skip(f"the task cannot be opened: {error}")
         return
@@ -83,7 +82,6 @@ class _Measuring:
         self._config = config
         self._log = log
         self._evaluation = ModelEvaluation(setup_of(config), WallClock())
-        self._trained = trained_coordinates(config.tensors)
         self._rows = {r["version"]: r for r in evidence.rows("SELECT * FROM evaluations")}
         self._done = set[int]()
 
@@ -112,8 +110,6 @@ class _Measuring:
             offered = self._config.server.aggregator.result(state, model)
         except Unknown:
             return
-        if self._trained is not None:
-            offered = self._trained.replace(model, offered)
         self._done.add(version)
         body = np.asarray(offered, dtype=WIRE).tobytes()
         order = Order(version=version, round=row["round"], length=len(body))
