@@ -69,7 +69,7 @@ class Course:
 
 
 @dataclass
-class Work:
+class CalledWork:
     """The work of a device for one call.
 
     Attributes:
@@ -90,11 +90,11 @@ class Work:
 
 
 @dataclass
-class Account:
+class Recorded:
     """What the ledger of a completed run says."""
 
     rounds: list[Row]
-    work: dict[tuple[int, str], Work]
+    work: dict[tuple[int, str], CalledWork]
     contributions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -124,9 +124,9 @@ def _rows(ledger: sqlite3.Connection, query: str) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def _account(ledger: sqlite3.Connection) -> Account:
+def _account(ledger: sqlite3.Connection) -> Recorded:
     rounds = _rows(ledger, "SELECT * FROM rounds ORDER BY round")
-    account = Account(rounds, {})
+    account = Recorded(rounds, {})
     opened = {row["round"]: row for row in rounds}
     for said in _rows(ledger, "SELECT * FROM answers WHERE decision = 'accept'"):
         called = opened.get(said["round"])
@@ -135,7 +135,7 @@ def _account(ledger: sqlite3.Connection) -> Account:
         number, client, own_s = said["round"], said["client"], said["modelled_s"] or 0.0
         begun_s = called["scenario_s"] or 0.0
         base = called["base_version"]
-        account.work[number, client] = Work(number, client, base, own_s, begun_s + own_s)
+        account.work[number, client] = CalledWork(number, client, base, own_s, begun_s + own_s)
     for row in _rows(ledger, "SELECT * FROM contributions ORDER BY round"):
         account.contributions[row["round"]].append(row)
         work = account.work.get((row["call_round"], row["client"]))
@@ -149,7 +149,7 @@ def _account(ledger: sqlite3.Connection) -> Account:
 # --- versions ------------------------------------------------------------------------------------
 
 
-def _versions(course: Course, account: Account) -> Iterator[str]:
+def _versions(course: Course, account: Recorded) -> Iterator[str]:
     """Rounds follow each other, and one makes a version if and only if enough updates count."""
     version = 0
     for number, row in enumerate(account.rounds, start=1):
@@ -173,7 +173,7 @@ def _versions(course: Course, account: Account) -> Iterator[str]:
         yield f"the run ended after {done}, expected {course.rounds}"
 
 
-def _counted(course: Course, account: Account) -> Iterator[str]:
+def _counted(course: Course, account: Recorded) -> Iterator[str]:
     """Who counts had accepted a call, counts once, with its staleness, and was not too stale."""
     base_of = {row["round"]: row["base_version"] for row in account.rounds}
     times = Counter[tuple[int, str]]()
@@ -204,17 +204,17 @@ def _counted(course: Course, account: Account) -> Iterator[str]:
 # --- who counts, in lockstep ---------------------------------------------------------------------
 
 
-def _arrived(account: Account) -> Iterator[Work]:
+def _arrived(account: Recorded) -> Iterator[CalledWork]:
     """The work whose update arrived whole, and was not refused."""
     for work in account.work.values():
         if work.outcome not in ("", "refused") and work.reason not in _GIVEN_UP:
             yield work
 
 
-def _synchronous(course: Course, account: Account) -> Iterator[str]:
+def _synchronous(course: Course, account: Recorded) -> Iterator[str]:
     """The first `goal` by modelled seconds count, of those that meet the deadline."""
     limit_s = math.inf if course.deadline_s is None else course.deadline_s
-    by_round = defaultdict[int, list[Work]](list)
+    by_round = defaultdict[int, list[CalledWork]](list)
     for work in _arrived(account):
         in_time = work.modelled_s <= limit_s
         if (work.outcome == _LATE) == in_time:
@@ -236,7 +236,7 @@ def _synchronous(course: Course, account: Account) -> Iterator[str]:
             yield f"round {number} counts {sorted(found)}, expected {sorted(first)}"
 
 
-def _carrying(course: Course, account: Account) -> Iterator[str]:
+def _carrying(course: Course, account: Recorded) -> Iterator[str]:
     """No update counts before it is finished; none that is finished is passed over by a later one;
     and a round of the opportunistic mode counts all that have finished in its window."""
     ends = {row["round"]: row["next_s"] for row in account.rounds}
@@ -265,7 +265,7 @@ def _carrying(course: Course, account: Account) -> Iterator[str]:
         yield from _in_order(arrived)
 
 
-def _in_order(arrived: list[Work]) -> Iterator[str]:
+def _in_order(arrived: list[CalledWork]) -> Iterator[str]:
     """In a buffer, updates count in the order in which they finish."""
     latest_s, of = -math.inf, ""
     for number in sorted({work.counted_in for work in arrived}):
@@ -280,7 +280,7 @@ def _in_order(arrived: list[Work]) -> Iterator[str]:
 # --- what follows from it ------------------------------------------------------------------------
 
 
-def _evaluated(course: Course, account: Account, ledger: sqlite3.Connection) -> Iterator[str]:
+def _evaluated(course: Course, account: Recorded, ledger: sqlite3.Connection) -> Iterator[str]:
     """Evaluated are version 0, the versions that are due, and the last one; nothing else."""
     due, last = {0}, 0
     for row in account.rounds:
@@ -293,7 +293,7 @@ def _evaluated(course: Course, account: Account, ledger: sqlite3.Connection) -> 
         yield f"the versions {sorted(found)} were evaluated, expected {sorted(due | {last})}"
 
 
-def _remembered(course: Course, account: Account, ledger: sqlite3.Connection) -> Iterator[str]:
+def _remembered(course: Course, account: Recorded, ledger: sqlite3.Connection) -> Iterator[str]:
     """Remembered is the newest update that counted of every device, in its slots in turn."""
     newest, times = dict[str, int](), Counter[str]()
     for number, rows in sorted(account.contributions.items()):
@@ -308,7 +308,7 @@ def _remembered(course: Course, account: Account, ledger: sqlite3.Connection) ->
         yield f"remembered (round, slot) are {found}, expected {expected}"
 
 
-def _learned(account: Account, ledger: sqlite3.Connection) -> Iterator[str]:
+def _learned(account: Recorded, ledger: sqlite3.Connection) -> Iterator[str]:
     """The share of a device is the mean of 1/|S| over all rounds, |S| devices of which counted."""
     sums = Counter[str]()
     entered = _rows(ledger, "SELECT round, value FROM estimates WHERE name = 'shares'")
@@ -325,7 +325,7 @@ def _learned(account: Account, ledger: sqlite3.Connection) -> Iterator[str]:
                 yield f"the share of {client} in round {number} is {share}, not {sums[client]}/…"
 
 
-def _kept(account: Account, devices: Path) -> Iterator[str]:
+def _kept(account: Recorded, devices: Path) -> Iterator[str]:
     """A device knows its newest round and how many rounds it has trained: each once, however often
     a process died."""
     trained = defaultdict[str, set[int]](set)

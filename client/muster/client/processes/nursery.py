@@ -179,8 +179,7 @@ def prepare(
         "model_sha256": hashlib.sha256(body).hexdigest(),
         "examples": task.examples,
         "schema": [
-            {"name": t.name, "shape": list(t.shape)} | ({"counted": True} if t.counted else {})
-            for t in shapes.tensors
+            {"name": t.name, "shape": list(t.shape), "counted": t.counted} for t in shapes.tensors
         ],
         "frozen": shapes.frozen,
         "units": [layer.model_dump() for layer in layout.layers],

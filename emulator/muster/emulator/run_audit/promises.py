@@ -33,6 +33,7 @@ def prepared_by(config: ServerProcess) -> Mapping[str, Any]:
     return {
         "examples": [member.examples for member in config.population],
         "schema": [tensor.model_dump(exclude_none=True) for tensor in config.schema_],
+        "frozen": config.frozen,
         "units": [layer.model_dump() for layer in config.units],
     }
 

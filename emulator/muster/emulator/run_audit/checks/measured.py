@@ -49,7 +49,7 @@ def check_task(evidence: Evidence, log: CheckLog) -> None:
     except (MusterError, OSError, ValueError) as error:
         log.skip(f"the task cannot be opened: {error}")
         return
-    expected = {name: made[name] for name in ("examples", "schema", "units")}
+    expected = {name: made[name] for name in ("examples", "schema", "frozen", "units")}
     if not config.masks:
         expected["units"] = []
     compare_leaves(log, "{} of the task", expected, prepared_by(config))
