@@ -47,20 +47,20 @@ FLIPS = int(os.environ.get("MUSTER_FLIPS", "36"))
 KEPT = {"server": {"keep_updates": True}}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "packs": ("packs", {}),
+    "inline": ("inline", {}),
     "partial sums": ("partial-sums", {}),
     "kept updates": ("large", KEPT),
-    "opportunistic": ("opportunistic", KEPT),
-    "buffered": ("buffered", {}),
-    "asynchronous": ("asynchronous", {}),
-    "modelled": ("modelled-life", {}),
+    "opportunistic": ("shared-rounds", KEPT),
+    "buffered": ("finish", {}),
+    "absent devices": ("away", {}),
+    "modelled": ("shared-rounds", {"clock": {"kind": "modelled"}}),
     "memory": ("fedvarp", KEPT),
     "masks": ("masks", {}),
-    "control": ("control", {}),
-    "strategy": ("packs", {}),
-    "killed packs": ("packs", {}),
+    "control": ("inline", {"server": {"aggregator": "scaffold"}}),
+    "strategy": ("inline", {}),
+    "killed inline": ("inline", {}),
     "killed memory": ("fedvarp", {}),
-    "killed buffered": ("buffered", {}),
+    "killed buffered": ("finish", {}),
 }
 """Kinds of folders, with the fleet of `make simulate` and further settings. The strategy's files
 are those of two rounds that nobody trained."""

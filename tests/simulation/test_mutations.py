@@ -250,7 +250,7 @@ def test_updates_that_are_written_over_the_valid_ones_are_found(
 
     monkeypatch.setattr(UpdateMemory, "_exchange", in_place)
     found = violations(simulated, plans)
-    assert any("is not what was committed" in line for line in found)
+    assert any("remembered (round, slot) are" in line for line in found)
 
 
 # --- 8: a model that travels inside calls and is fetched -----------------------------------------

@@ -7,7 +7,10 @@ import pytest
 
 from muster.server.rounds.staleness import is_too_stale, staleness
 
-PLACE = "server/muster/server/rounds/staleness.py"
+PLACES = (
+    "server/muster/server/rounds/staleness.py",
+    "emulator/muster/simulation/specification.py",  # computes it by itself, to check the other
+)
 ROOTS = "common", "server", "client", "emulator"
 
 COUNTED = re.compile(
@@ -44,4 +47,4 @@ def test_no_other_module_subtracts_versions() -> None:
         for line in path.read_text().splitlines()
         if COUNTED.search(line)
     ]
-    assert [line for line in found if not line.startswith(PLACE)] == []
+    assert [line for line in found if not line.startswith(PLACES)] == []
