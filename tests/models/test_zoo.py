@@ -14,6 +14,7 @@ from muster.emulator.scenario.scenario import Scenario
 
 _NEEDED = ("torchvision", "timm", "transformers", "peft", "torch_geometric", "lightning")
 pytestmark = [
+    pytest.mark.timeout(900),
     pytest.mark.skipif(
         any(importlib.util.find_spec(name) is None for name in _NEEDED),
         reason="needs public models: make test-models",
