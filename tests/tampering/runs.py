@@ -164,7 +164,9 @@ def write_inputs(made: Scenario, folder: Path) -> None:
         write_plan(folder, plan(made))
     rows = inputs_of(folder)
     config = json.loads((folder / "setup/server.json").read_text())
-    config["inputs"] = [row._asdict() for row in rows]
+    recorded = {(row["kind"], row["name"]): row for row in config["inputs"]}
+    recorded |= {(row.kind, row.name): row._asdict() for row in rows}
+    config["inputs"] = list(recorded.values())
     (folder / "setup/server.json").write_text(json.dumps(config))
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
         for row in rows:

@@ -3,13 +3,11 @@ muster began it."""
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.tampering.forgers import journal, write_journal
+from tests.tampering.forgers import journal, opened, write_journal
 from tests.tampering.histories import alarms_of
 from tests.tampering.runs import KINDS, make
 
@@ -43,7 +41,7 @@ def test_many_histories_agree() -> None:
 
 def _unended(folder: Path) -> None:
     """Leave what a server leaves that was killed, or that goes on."""
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
+    with opened(folder) as ledger:
         ledger.execute("UPDATE run SET status = NULL, detail = NULL, ended_at = NULL")
     write_journal(folder, [event for event in journal(folder) if event["event"] != "ended"])
     (folder / "summary.json").unlink()
@@ -54,7 +52,7 @@ def _going_on(folder: Path) -> None:
     """Leave what a resumed run has while it goes on: the summary of its earlier end."""
     summary = json.loads((folder / "summary.json").read_text())
     _unended(folder)
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
+    with opened(folder) as ledger:
         ledger.execute("UPDATE run SET incarnation = 2")
     stale = {**summary, "rounds": summary["rounds"] - 2, "status": "stopped"}
     (folder / "summary.json").write_text(json.dumps(stale))
@@ -89,7 +87,7 @@ def test_a_run_that_goes_on_or_was_killed_agrees(
 
 def test_the_ledger_of_an_earlier_muster_agrees(finished: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "run"))
-    with closing(sqlite3.connect(run / "ledger.sqlite")) as ledger, ledger:
+    with opened(run) as ledger:
         ledger.execute("PRAGMA user_version = 12")
         ledger.execute("ALTER TABLE rounds DROP COLUMN contributions")
         ledger.execute("ALTER TABLE contributions DROP COLUMN steps")
