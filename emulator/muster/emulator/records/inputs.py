@@ -73,8 +73,13 @@ def _scenario(source: Source) -> Mapping[str, str]:
     return {SCENARIO: _digest(source.settings)}
 
 
-def _modules(source: Source) -> Mapping[str, str]:
-    return modules_of(source.settings)
+def _modules(source: Source) -> Mapping[str, str] | None:
+    """The modules of the scenario; not known if they are nowhere that processes import them from,
+    as may be in virtual time. A start has refused such a scenario before."""
+    try:
+        return modules_of(source.settings)
+    except ConfigError:
+        return None
 
 
 def _files(source: Source) -> Mapping[str, str]:

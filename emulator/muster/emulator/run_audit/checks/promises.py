@@ -41,6 +41,8 @@ def check_configuration(evidence: Evidence, log: CheckLog) -> None:
     # A key that is not there is one that an earlier muster did not write.
     keys = found.model_fields_set - OF_THE_MACHINE
     expected, there = (config.model_dump(include=keys) for config in (made, found))
+    for config in (expected, there):  # a scenario that was written may have another order
+        config["x"] = {group: sorted(names) for group, names in config.get("x", {}).items()}
     for text in keys & {"task", "training"}:  # JSON inside JSON
         expected[text], there[text] = json.loads(expected[text]), json.loads(there[text])
     compare_leaves(log, "{} in " + _SERVER, expected, there)
