@@ -84,7 +84,8 @@ def test_an_audit_finds_metrics_that_are_told_twice_or_otherwise(app: Path) -> N
     for spoilt, what in [
         (f"{text}{line}\n", "times that the journal has the event app_measured of round 1"),
         (text.replace(f"{line}\n", ""), "times that the journal has the event app_measured"),
-        (text.replace('"train.train_loss":0.5', '"train.train_loss":0.6'), "metrics of the app in"),
+        # The sum of this line is not right any more, so the line counts as missing.
+        (text.replace('"train.train_loss":0.5', '"train.train_loss":0.6'), "event app_measured"),
     ]:
         journal.write_text(spoilt)
         audited = CliRunner().invoke(main, ["audit", "out"])
