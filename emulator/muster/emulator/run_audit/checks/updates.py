@@ -45,8 +45,8 @@ class _Expected:
 
     @cached_property
     def counts_otherwise(self) -> bool:
-        """Whether devices may report another number of examples or steps than theirs, because a fault says
-        so, or because an app or a function of the user's own counts them."""
+        """Whether devices may report another number of examples or steps than theirs, because a
+        fault says so, or because an app or a function of the user's own counts them."""
         planned = self._evidence.planned
         if not isinstance(planned, str) and (planned.task.hosted or planned.training.trainer):
             return True
