@@ -41,11 +41,14 @@ def declare_counted(module: nn.Module, inputs: Callable[[], Tensor]) -> None:
             no fewer. The module keeps its state and its mode, and torch's generator its state.
 
     Raises:
-        ConfigError: the module fails with these inputs.
+        ConfigError: the module fails with these inputs, or declares something else.
     """
     import torch
 
-    if hasattr(module, _COUNTED) or not any(True for _ in _persistent(module)):
+    buffers = [name for name, _ in _persistent(module)]
+    if hasattr(module, _COUNTED):
+        _require_declared(module, buffers)
+    if hasattr(module, _COUNTED) or not buffers:
         return
     was_training = module.training
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -53,6 +56,16 @@ def declare_counted(module: nn.Module, inputs: Callable[[], Tensor]) -> None:
         changed = _changed(module, inputs())
     module.train(was_training)
     module.counted_buffers = tuple(changed)  # type: ignore[assignment]
+
+
+def _require_declared(module: nn.Module, buffers: Sequence[str]) -> None:
+    """Check what a module of the user's own declares."""
+    declared = counted_names(module)
+    if not isinstance(declared, list | tuple) or not set(declared) <= set(buffers):
+        raise ConfigError(
+            f"task.model: `{_COUNTED}` of the model's module is {declared!r}, expected names of "
+            f"its buffers: {', '.join(buffers) or 'it has none'}"
+        )
 
 
 def _changed(module: nn.Module, x: Tensor) -> list[str]:
@@ -135,17 +148,18 @@ def schema(module: nn.Module) -> Schema:
     specs = [TensorSpec(name, tuple(tensor.shape)) for name, tensor in moved.items()]
     buffers = zip(counted_names(module), counted(module), strict=True)
     specs += [TensorSpec(name, tuple(buffer.shape), counted=True) for name, buffer in buffers]
-    return Schema(tuple(specs), _checksum({n: t for n, t in named.items() if n not in moved}))
+    return Schema(tuple(specs), frozen_checksum(module))
 
 
-def _checksum(frozen: dict[str, nn.Parameter]) -> str:
-    """XXH3-128 of names and values; empty if there are none."""
+def frozen_checksum(module: nn.Module) -> str:
+    """XXH3-128 of the names and values of the frozen parameters; empty if there are none."""
     import torch
 
+    frozen = [(n, p) for n, p in module.named_parameters() if not p.requires_grad]
     if not frozen:
         return ""
     digest = xxhash.xxh3_128()
-    for name, tensor in frozen.items():
+    for name, tensor in frozen:
         digest.update(name.encode())
         values = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(values.view(torch.uint8).numpy().tobytes())

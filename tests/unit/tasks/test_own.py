@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from muster.client.training.local import train
@@ -78,6 +79,18 @@ def train_badly(task, module, received, examples, settings, *, seed, client, rou
     return Trained(np.zeros(len(received)), 1, 0.0, 1)  # type: ignore[arg-type]
 
 
+def half_frozen(inputs: tuple[int, ...], outputs: int) -> nn.Module:
+    first = nn.Linear(inputs[0], 1).requires_grad_(False)
+    return nn.Sequential(first, nn.Linear(1, outputs))
+
+
+def train_everything(task, module, received, examples, settings, **named):  # type: ignore[no-untyped-def]
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(1.0)
+    return Trained(np.ones_like(received), len(examples), 0.0, 1)
+
+
 def train_nothing(*given: object, **named: object) -> None: ...
 
 
@@ -108,6 +121,18 @@ def trained(task: OpenTask, settings: Training, received: np.ndarray, index: int
         round=1,
         base_version=0,
     )
+
+
+def test_a_trainer_that_moves_frozen_parameters_is_refused() -> None:
+    opened = LinearRegression(
+        dimension=2,
+        model={"kind": "my_code:half_frozen"},  # type: ignore[arg-type]
+    ).open(population=1, seed=1)
+    settings = validate(Training, {"trainer": "my_code:train_everything"}, "test")
+    with pytest.raises(ConfigError, match="train_everything changed frozen parameters"):
+        trained(opened, settings, np.zeros(2, np.float32))
+    whole = LinearRegression(dimension=2).open(population=1, seed=1)
+    assert trained(whole, settings, np.zeros(2, np.float32)).delta.tolist() == [1.0, 1.0]
 
 
 def test_settings_reach_the_functions() -> None:

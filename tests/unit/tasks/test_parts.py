@@ -98,6 +98,14 @@ def test_a_module_may_say_itself_what_is_counted() -> None:
     assert counted_names(module) == ("1.running_mean",)
 
 
+@pytest.mark.parametrize("declared", [("running_mean",), "1.running_mean", 3])
+def test_what_a_module_declares_must_be_buffers_of_its_own(declared: object) -> None:
+    module = batch_norm()
+    module.counted_buffers = declared  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=r"expected names of its buffers: 1\.running_mean, "):
+        declare_counted(module, some)
+
+
 def test_no_inputs_are_made_for_a_module_without_buffers() -> None:
     def never() -> Tensor:
         raise AssertionError

@@ -79,8 +79,15 @@ def train(
         # part of its work; and without what is done here, so that it is done once.
         left = {"trainer": None, "initial_loss": False, "update_noise": 0.0}
         given = (task, module, received, examples, settings.model_copy(update=left))
+        frozen = parts.frozen_checksum(module)
         own = settings.trainer.train(*given, **named)
         trained = _checked(own, received, settings.trainer.kind)
+        if parts.frozen_checksum(module) != frozen:
+            raise ConfigError(
+                f"training.trainer: {settings.trainer.kind} changed frozen parameters of the model "
+                f"(requires_grad = False), which no other device would have; expected that it "
+                f"moves only parameters that are trained"
+            )
     return finished(trained, loss, settings, seed, client, round)
 
 

@@ -52,7 +52,7 @@ class Read(IntEnum):
     """By nobody who says something about the run, or protected by other means."""
 
 
-PARTS: Sequence[tuple[str, Read, str]] = (
+PROTECTION: Sequence[tuple[str, Read, str]] = (
     (MANIFEST, Read.NEVER, "its own checksum"),
     (SCENARIO, Read.NEVER, "the hash of its settings in the ledger"),
     (f"{LEDGER}-wal", Read.PAGES, "the manifest, and SQLite's checksums of its frames"),
@@ -186,7 +186,7 @@ def unseal(folder: Path) -> None:
 
 def reader_of(name: str) -> Read:
     """By which readers a file is read, by its path below the run folder."""
-    return next(readers for pattern, readers, _ in PARTS if fnmatchcase(name, pattern))
+    return next(readers for pattern, readers, _ in PROTECTION if fnmatchcase(name, pattern))
 
 
 def goes_on(folder: Path) -> bool:
