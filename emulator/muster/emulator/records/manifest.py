@@ -19,9 +19,10 @@ from muster.common.errors import ConfigError, MusterError
 from muster.common.events import Evaluated, RoundCommitted
 from muster.common.files import write_atomic
 from muster.common.sealed_lines import is_sealed, object_in, sealed
+from muster.emulator.fleet.scenario_faults import FAULTS
 from muster.emulator.records.inputs import inputs_in, scenario_digest
 from muster.emulator.records.ledger_file import open_ledger
-from muster.emulator.records.summary import SUMMARY
+from muster.emulator.records.summary import MODEL, SUMMARY
 from muster.emulator.run_folder.folder import (
     ADDRESS,
     JOURNAL,
@@ -65,13 +66,21 @@ PROTECTION: Sequence[tuple[str, Read, str]] = (
     ("setup/lock", Read.NEVER, "it is empty"),
     ("setup/secrets/*", Read.NEVER, "the credentials, which end with the run"),
     ("*.tmp", Read.NEVER, "a file that a kill left unfinished"),
+    ("setup/grafana/*", Read.NEVER, "for Grafana"),
+    ("setup/prometheus*", Read.NEVER, "for Prometheus"),
     ("setup/*", Read.AUDIT, "the manifest"),
     ("devices/*", Read.AUDIT, "the manifest, and a checksum of every record"),
     ("models/*", Read.AUDIT, "the manifest, and its hash in the ledger"),
     ("memory.bin", Read.AUDIT, "the manifest, and the checksum of every update in the ledger"),
     ("updates/*", Read.AUDIT, "the manifest, and the checksum of every update"),
     ("strategy/*", Read.AUDIT, "the manifest, and the checksum of every file"),
-    ("*", Read.PAGES, "the manifest"),
+    (JOURNAL, Read.PAGES, "the manifest, and a checksum of every line"),
+    (SUMMARY, Read.PAGES, "the manifest"),
+    (MODEL, Read.PAGES, "the manifest"),
+    (FAULTS, Read.PAGES, "the manifest, and its hash in the ledger"),
+    ("population.csv", Read.PAGES, "the manifest"),
+    ("plan.csv", Read.PAGES, "the manifest"),
+    ("*", Read.NEVER, "muster does not read it: it is yours, or for Docker and may be edited"),
 )
 """The files of a run folder, with what protects them. The first pattern that matches counts."""
 
