@@ -214,6 +214,20 @@ class TrainingFailed(Event):
 
 
 @dataclass(frozen=True)
+class LeftOut(Event):
+    """The training of a client has failed in so many calls in a row (`groups.errors_in_a_row`) that
+    the server calls it no more.
+
+    Attributes:
+        errors: the number of calls.
+    """
+
+    round: int
+    client: str
+    errors: int
+
+
+@dataclass(frozen=True)
 class Warned(Event):
     """An aggregator gave a warning, a device reports covariates that it cannot have, so that they
     count as not known, or a run is resumed with other software than it began with. Each server

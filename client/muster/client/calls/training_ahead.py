@@ -11,8 +11,8 @@ from muster.client.calls.training_runner import TrainingRunner
 from muster.client.device.learner import Learner
 from muster.client.device.policy import Choice
 from muster.client.training.settings import Training
-from muster.client.training.together import Ahead, most_together, train_together
-from muster.client.training.trainer import training_errors
+from muster.client.training.together import Ahead, Job, most_together, train_together
+from muster.client.training.trainer import TrainingError, training_errors
 from muster.common.clock import Clock
 from muster.common.exchange import Call, Decision
 from muster.tasks.task import OpenTask
@@ -40,7 +40,7 @@ class TrainingAhead:
         self._runner = runner
         self._clock = clock
         self._accepted = deque[tuple[Call, int]]()
-        self._trained: dict[str, Ahead] = {}
+        self._trained: dict[str, Ahead | TrainingError] = {}
 
     def begin(self, batch: CallBatch, choices: Sequence[Choice]) -> None:
         """Note the calls of a message for which devices will train, and forget those before."""
@@ -65,15 +65,38 @@ class TrainingAhead:
             return None
         while client not in self._trained:  # the calls before it may have become outdated
             await self._train_next(batch)
-        return self._trained.pop(client)
+        trained = self._trained.pop(client)
+        if isinstance(trained, TrainingError):
+            raise trained
+        return trained
 
     async def _train_next(self, batch: CallBatch) -> None:
-        """Train for the next calls at the same time."""
-        assert batch.model is not None
+        """Train for the next calls at the same time; if that raises an error, one after the other,
+        because it may be the error of one device."""
         settings, width = batch.work.training, self._width(batch.work.training)
         next_calls = islice(self._accepted, settings.together)
         jobs = [self._devices[call.key.client].job(call, step) for call, step in next_calls]
         jobs = jobs[: most_together(settings, jobs, width)]
+        await self._enter(jobs, batch, width)
+        for _ in jobs:
+            self._accepted.popleft()
+
+    async def _enter(self, jobs: Sequence[Job], batch: CallBatch, width: int) -> None:
+        try:
+            self._trained |= await self._train(jobs, batch, width)
+        except TrainingError as error:
+            if len(jobs) == 1:
+                self._trained[jobs[0].client] = error
+            for job in jobs if len(jobs) > 1 else ():
+                await self._enter([job], batch, width)
+
+    async def _train(self, jobs: Sequence[Job], batch: CallBatch, width: int) -> dict[str, Ahead]:
+        """Do the next jobs at the same time.
+
+        Raises:
+            TrainingError: training raised an error.
+        """
+        assert batch.model is not None
         began = self._clock.monotonic()
         with training_errors(*(job.client for job in jobs)):
             results = await self._runner.run(
@@ -82,15 +105,15 @@ class TrainingAhead:
                 self._module,
                 decode_vector(batch.model, batch.work.entries),
                 jobs,
-                settings,
+                batch.work.training,
                 width=width,
                 seed=batch.work.seed,
                 round=self._accepted[0][0].key.round,
             )
         seconds = (self._clock.monotonic() - began) / len(jobs)
-        for job, trained in zip(jobs, results, strict=True):
-            self._trained[job.client] = Ahead(trained, seconds)
-            self._accepted.popleft()
+        return {
+            job.client: Ahead(trained, seconds) for job, trained in zip(jobs, results, strict=True)
+        }
 
     def _width(self, settings: Training) -> int:
         """The examples of the largest minibatch in the pack."""

@@ -66,7 +66,7 @@ def training_errors(*clients: str) -> Iterator[None]:
         yield
     except (ProtocolError, TransportError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the user's code may call sys.exit
         log.exception("the training of %s failed", ", ".join(clients))
         why = str(error) if isinstance(error, MusterError) else f"{type(error).__name__}: {error}"
         why += f" ({place})" if (place := own_place(error)) else ""

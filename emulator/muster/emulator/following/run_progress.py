@@ -238,6 +238,10 @@ class RunProgress:
             self.failed_training = f"training failed on {who} in round {event['round']}: {error}"
             self.notices.append(f"problem: {self.failed_training}")
 
+    def _on_left_out(self, event: Event) -> None:
+        client, errors = clean(event["client"]), event["errors"]
+        self.notices.append(f"problem: {client} is left out; its training failed {errors} times")
+
     def _on_restarted(self, event: Event) -> None:
         self.notices.append(f"{clean(event['process'])} was restarted")
 

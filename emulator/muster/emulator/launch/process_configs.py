@@ -205,6 +205,7 @@ class ProcessConfigs:
         require_fitting_model(scenario, layout.schema)
         check_masks(scenario, layout)
         check_links(scenario, layout.parameters * WIRE.itemsize)
+        limits = {g.name: g.errors_in_a_row for g in scenario.groups if g.errors_in_a_row}
         return ServerProcess(
             run=self._run_identity(),
             inputs=[RunInput(**row._asdict()) for row in inputs_of(self.folder, prepared)],
@@ -231,6 +232,8 @@ class ProcessConfigs:
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             partial_sums=[group.name for group in scenario.groups if group.partial_sums],
+            on_error_fail=[group.name for group in scenario.groups if group.on_error == "fail"],
+            errors_in_a_row=limits,
             masks={
                 group.name: GroupMask(masking=group.mask, capacity=group.device.capacity)
                 for group in scenario.groups

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.clock_kinds import is_lockstep
 from muster.common.files import write_atomic
+from muster.emulator.records.failures import failures_of, failures_text
 from muster.emulator.records.faults import faults_of, vacuous
 from muster.emulator.records.judging import judge_run, judgement_text
 from muster.emulator.records.parts import finite, parts_of
@@ -83,6 +84,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "model_sha256": None,
         "fingerprint": _fingerprint(account),
     }
+    if failures := failures_of(account):
+        summary["training_failed"] = failures
     if worse := worsening_of(account.evaluations):
         summary["worse"] = worse
     if not account.transfers.empty:
@@ -248,6 +251,8 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
         facts["privacy"] = privacy_text(summary["privacy"])
     if "target" in summary:
         facts["target"] = target_text(summary)
+    if failures := summary.get("training_failed"):
+        facts["failed"] = f"training failed in {clean(failures_text(failures))}"
     return facts | _fault_facts(summary)
 
 

@@ -1,9 +1,9 @@
 """Every setting of a scenario, as the tables of a TOML file have them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import tomli_w
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
@@ -60,6 +60,15 @@ class Group(Section):
     training: Length = Length()
     """How long the devices of the group train in a round. Absent: as long as `training` says."""
 
+    on_error: Literal["abort", "fail"] = "abort"
+    """What an error in the training of a device ends, also if memory runs out. With "abort" it ends
+    the call: the device gives up, the ledger has the error, and the device takes part in later
+    rounds. With "fail" it ends the run, as failed, with the error as the reason."""
+
+    errors_in_a_row: DeviceCount | None = None
+    """Number of calls in a row in which the training of a device fails before the server leaves the
+    device out of all later rounds. Absent: it is never left out."""
+
     enrollment: AnyEnrollment = EnrollAll(kind="all")
     """Rule that decides which devices are enrolled. The others never train."""
 
@@ -82,6 +91,15 @@ class Group(Section):
 
     shared_link: SharedLink = SharedLink()
     """Link that all devices of the group share."""
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Self:
+        if self.on_error == "fail" and self.errors_in_a_row is not None:
+            raise ValueError(
+                f"errors_in_a_row = {self.errors_in_a_row} leaves a device out, but on_error = "
+                f'"fail" ends the run at the first error; expected one of them'
+            )
+        return self
 
     @property
     def gateway(self) -> bool:

@@ -16,6 +16,7 @@ from muster.server.account.run_rows import (
     SharedWorkRow,
     StoredVector,
 )
+from muster.server.fleet.failures import TrainingEnd
 
 _NOT_ITS_BODY = ", ".join(
     f"'{reason}'"
@@ -154,6 +155,14 @@ class LedgerReader:
                 "GROUP BY client"
             ).fetchall()
         )
+
+    def training_ends(self) -> Iterator[TrainingEnd]:
+        """How training ended, for every call of which that is known."""
+        rows = self._db.execute(
+            "SELECT client, call_round, reason IS ? FROM contributions", [Reason.TRAINING_FAILED]
+        )
+        for client, round, failed in rows:
+            yield TrainingEnd(client, round, bool(failed))
 
     def covariates(self) -> list[tuple[str, str]]:
         """(client, JSON of its covariates Z) of every client whose covariates Z are known."""

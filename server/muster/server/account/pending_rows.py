@@ -226,7 +226,8 @@ class PendingRows:
         for client, member in round.cohort.items():
             answer = member.answer
             if answer is not None and answer.decision is Decision.ABORT:
-                self.without_update(client, member, answer.reason, at, answer.modelled_s)
+                fate = answer.reason, at, answer.modelled_s, answer.detail
+                self.without_update(client, member, *fate)
 
     def without_update(
         self,
@@ -235,12 +236,20 @@ class PendingRows:
         reason: Reason | None,
         at: float,
         modelled_s: float = 0.0,
+        error: str = "",
     ) -> None:
-        """Add an assignment that ended without an update, as dropped."""
+        """Add an assignment that ended without an update, as dropped.
+
+        Args:
+            error: the error for which the device gave up; empty without one.
+        """
         key = Key(client, member.round, member.attempt)
         nothing = Update(key, 0, b"", 0, 0.0, 0.0, math.nan, modelled_s)
         fate = "dropped", reason, at
-        self.contribution(nothing, member.base_version, *fate, TransferCost(), whole=False)
+        cost = TransferCost()
+        self.contribution(
+            nothing, member.base_version, *fate, cost, whole=False, error=error or None
+        )
 
     def contribution(
         self,
@@ -255,6 +264,7 @@ class PendingRows:
         whole: bool = True,
         round: int | None = None,
         staleness: int = 0,
+        error: str | None = None,
     ) -> None:
         """Add the outcome of an update.
 
@@ -266,6 +276,7 @@ class PendingRows:
             whole: whether all of its body came and has the right length.
             round: the round in which it counted; None: that of its call.
             staleness: its staleness when this was decided.
+            error: the error in training for which there is no update.
         """
         up, down, send_s = cost
         self._transaction.contributions.append(
@@ -289,6 +300,7 @@ class PendingRows:
                 reason=reason.value if reason else None,
                 at=at,
                 steps=update.steps,
+                error=error,
                 facts=Facts(*map(finite, update.facts)),
             )
         )

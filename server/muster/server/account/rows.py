@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Annotated, NamedTuple
 
 from muster.common.events import AppMeasured, RoundCommitted
+from muster.common.exchange import Reason
 from muster.common.facts import NO_FACTS, Facts
 from muster.server.account.columns import LedgerTable, Stored
 
@@ -212,6 +213,8 @@ class ContributionRow(NamedTuple):
         reason: why it was not folded; if the device gave up, the device's reason.
         at: when the outcome was decided.
         steps: number of local steps behind the update.
+        error: if the device gave up because its training failed, the kind of the error and its
+            text, at most 500 characters.
     """
 
     round: int
@@ -233,7 +236,13 @@ class ContributionRow(NamedTuple):
     reason: str | None
     at: float
     steps: int = 0
+    error: Annotated[str | None, Stored(since=14)] = None
     facts: Facts = NO_FACTS
+
+    @property
+    def training_failed(self) -> bool:
+        """Whether there is no update, because training raised an error."""
+        return self.reason == Reason.TRAINING_FAILED
 
 
 CONTRIBUTIONS = LedgerTable(

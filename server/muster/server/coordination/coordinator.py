@@ -41,6 +41,7 @@ from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet.devices import ConnectedPack
+from muster.server.fleet.failures import Failures
 from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
 from muster.server.knowledge.participation import ParticipationHistory
@@ -133,7 +134,10 @@ class Coordinator:
         self._shared_links = links_of(
             settings.mode, config.shared, fleet.devices, config.seed, formats.sizes
         )
-        self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline, strategy)
+        self._failures = failures = Failures(config.errors_in_a_row, fleet.devices)
+        self._dispatch = Dispatch(
+            config, fleet, self.receiver, self.versions, inline, failures, strategy
+        )
         self.sums = PartialSums(
             formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping,
             patience,
@@ -152,7 +156,7 @@ class Coordinator:
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
-            self._shared_links, worker, self.room, clock, tell,
+            self._shared_links, worker, self.room, failures, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
             run_folder, ledger, store, self.versions, self.receiver, fleet, worker, self.room,
@@ -171,6 +175,8 @@ class Coordinator:
         self.versions.load(initial)
         self._aggregation.load(ledger)
         self._dispatch.load(ledger)
+        if self._failures.limited:
+            self._failures.enter(ledger.training_ends())
         # In lockstep every device reports its covariates again before they are needed.
         pending.restore(ledger.covariates(), () if self._lockstep else ledger.last_reports())
         if Need.PARTICIPATION in self._rule.needs():
@@ -238,6 +244,12 @@ class Coordinator:
         while self._signals.stop_request is None and self._has_next(number):
             if await self.evaluations.target_reached(self.committed.version):
                 return "completed", f"the target was reached after round {number}"
+            if self._failures.nobody_left:
+                raise RunFailed(
+                    f"after round {number} every device is left out, because its training has "
+                    f"failed too often in a row (groups.errors_in_a_row). See the logs of the "
+                    f"devices, mend the code or the data, and start again"
+                )
             number += 1
             await self._run_round(number)
         await self._commit_closed()
@@ -274,8 +286,7 @@ class Coordinator:
         if round.phase is RoundPhase.COLLECTING:  # the run is to stop
             round.happen(RoundEvent.ABANDONED)
             return
-        if not self.versions.number:
-            self._require_training(round)
+        self._require_training(round)
         try:
             self._closed = await self._commit.close(round, opened_at, began)
         except RunStops:
@@ -286,13 +297,17 @@ class Coordinator:
             await self._commit_closed()
 
     def _require_training(self, round: Round) -> None:
-        """Check that training does not fail on all devices. One process alone does not decide that,
-        unless there is no other.
+        """Check that training does not fail where that ends the run: in a group of which the
+        scenario says so, and before the first version on all devices. One process alone does not
+        decide that it fails on all, unless there is no other.
 
         Raises:
-            RunFailed: it has failed on all devices of the round, and in more than one process.
+            RunFailed: it has failed in such a group; or on all devices of the round, and in more
+                than one process.
         """
-        if (failed := round.training_failed()) is None:
+        for answer in round.failed_trainings() if self.config.on_error_fail else ():
+            self._require_no_error(answer, round.number)
+        if self.versions.number or (failed := round.training_failed()) is None:
             return
         failing, devices = self._fail_to_train, self.fleet.devices.values()
         failing |= {pack.caller for pack in self.fleet.packs_of(round.cohort)}
@@ -303,6 +318,15 @@ class Coordinator:
             f"called, and no version has been made yet. {failed.key.client}: {failed.detail}. "
             f"See the logs of the devices, mend the code or the data, and start again"
         )
+
+    def _require_no_error(self, failed: Answer, round: int) -> None:
+        client, group = failed.key.client, self.fleet.devices[failed.key.client].group
+        if group in self.config.on_error_fail:
+            raise RunFailed(
+                f"round {round}: training failed on {client}: {failed.detail}. The run ends, "
+                f'because its group {group} has on_error = "fail". See the log of '
+                f"its process, mend the code or the data, and resume the run"
+            )
 
     def _next_round(self, number: int) -> Round:
         """Make the next round, or take the one that has taken over open assignments."""

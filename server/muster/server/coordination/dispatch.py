@@ -11,6 +11,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.aggregation.strategy_rounds import instructions_of
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
+from muster.server.fleet.failures import Failures
 from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.candidates import candidates_of, choose
 from muster.server.rounds.round import Round
@@ -27,6 +28,7 @@ class Dispatch:
 
     Args:
         inline: models are small enough to travel inside calls.
+        failures: the devices that are left out because their training fails.
         strategy: chooses the devices in place of the scenario's selection; None: none does.
     """
 
@@ -37,8 +39,10 @@ class Dispatch:
         receiver: UpdateReceiver,
         versions: ModelVersions,
         inline: bool,
+        failures: Failures,
         strategy: StrategyDriver | None = None,
     ) -> None:
+        self._failures = failures
         self._config = config
         self._lockstep = config.lockstep
         self._fleet = fleet
@@ -94,8 +98,8 @@ class Dispatch:
 
     def _reachable(self) -> Iterator[EnrolledDevice]:
         """The devices that can be called; in lockstep, a round waits for those that are away."""
-        devices = self._fleet.devices.values()
-        return (device for device in devices if self._lockstep or device.present)
+        here = (d for d in self._fleet.devices.values() if self._lockstep or d.present)
+        return (device for device in here if not self._failures.leaves_out(device.client))
 
     def _count_by_group(self, round: Round) -> None:
         """Count the devices of every group that are called, because a gateway that grants slots

@@ -57,8 +57,9 @@ def links_of(
 def calls_ahead(config: ServerProcess) -> bool:
     """Whether the next round's devices may be called before a closed round is durable."""
     settings = config.server
-    # With a target, it is known only after a round's evaluation whether there is a next round.
-    waits = bool(config.shared) or settings.target.given
+    # With a target, it is known only after a round's evaluation whether there is a next round; and
+    # a restarted server must leave out the same devices, which the ledger tells it.
+    waits = bool(config.shared) or settings.target.given or bool(config.errors_in_a_row)
     return config.calls_ahead and not waits
 
 

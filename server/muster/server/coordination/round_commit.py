@@ -1,16 +1,16 @@
 """The end of a round: aggregate its updates, and commit the round with its version of the model."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
-from muster.common.events import AppMeasured, Tell
+from muster.common.events import AppMeasured, LeftOut, Tell
 from muster.common.exchange import Commit
 from muster.common.tensors import Vector
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import AnswerRow, RoundRow
+from muster.server.account.rows import AnswerRow, ContributionRow, RoundRow
 from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregation.aggregation import Aggregation
 from muster.server.aggregation.versions import ModelVersions
@@ -18,6 +18,7 @@ from muster.server.aggregators import State
 from muster.server.coordination.closed_round import ClosedRound
 from muster.server.coordination.shared_links import SharedLinks
 from muster.server.evaluation.schedule import EvaluationSchedule
+from muster.server.fleet.failures import Failures, TrainingEnd
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.phases import RoundEvent
 from muster.server.rounds.round import Round
@@ -41,6 +42,7 @@ class RoundCommit:
 
     Args:
         round_s: scenario seconds of a step of device life.
+        failures: gets how the training of devices ended.
     """
 
     evaluations: EvaluationSchedule
@@ -56,10 +58,12 @@ class RoundCommit:
         links: SharedLinks,
         worker: WorkerThread,
         room: RoomOnDisk,
+        failures: Failures,
         clock: Clock,
         tell: Tell,
     ) -> None:
         self._room = room
+        self._failures = failures
         self._mode = mode
         self._links = links
         self._round_s = round_s
@@ -152,10 +156,17 @@ class RoundCommit:
         for estimate in rows.estimates:
             if estimate.name == AppMeasured.name:
                 self._tell(estimate.app_measured())
+        self._enter_ends(rows.contributions, row.round)
         counted = (each.staleness for each in rows.contributions if each.outcome == "folded")
         self._tell(row.committed(Counter(counted)))
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
+
+    def _enter_ends(self, rows: Sequence[ContributionRow], round: int) -> None:
+        """Enter how training ended, and tell whom the server leaves out from now on."""
+        ends = (TrainingEnd(row.client, row.call_round, row.training_failed) for row in rows)
+        for client in self._failures.enter(ends):
+            self._tell(LeftOut(round, client, self._failures.in_a_row(client)))
 
     def _write(
         self,

@@ -149,12 +149,15 @@ class Round:
             return False
         return member.answer.key == answer.key and member.answer.decision is answer.decision
 
+    def failed_trainings(self) -> list[Answer]:
+        """The answers of the cohort that say that training failed."""
+        answers = (member.answer for member in self.cohort.values())
+        return [a for a in answers if a is not None and a.reason is Reason.TRAINING_FAILED]
+
     def training_failed(self) -> Answer | None:
         """The first answer of the cohort, if training has failed on all of its devices."""
-        answers = [member.answer for member in self.cohort.values()]
-        if any(a is None or a.reason is not Reason.TRAINING_FAILED for a in answers):
-            return None
-        return answers[0] if answers else None
+        failed = self.failed_trainings()
+        return failed[0] if failed and len(failed) == len(self.cohort) else None
 
     def answer(self, answer: Answer) -> Reason | None:
         """Record a device's answer; return why it does not belong to this round, or None.

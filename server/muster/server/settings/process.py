@@ -114,6 +114,13 @@ class ServerProcess(Section):
     partial_sums: list[str] = Field(default_factory=list)
     """The groups whose processes hold the updates of their devices and send sums of them."""
 
+    on_error_fail: list[str] = Field(default_factory=list)
+    """The groups in which an error in the training of a device ends the run."""
+
+    errors_in_a_row: dict[str, int] = Field(default_factory=dict)
+    """By group, the number of errors in a row after which a device is left out. The devices of a
+    group that is absent are never left out."""
+
     masks: dict[str, GroupMask] = Field(default_factory=dict)
     """The masks of each group whose devices train parts of the model."""
 

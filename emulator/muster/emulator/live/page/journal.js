@@ -4,7 +4,8 @@ import { $, el, fill, say } from "./dom.js";
 import { clockTime } from "./format.js";
 
 const MOST_ROWS = 150;
-const PROBLEMS = new Set(["died", "refused", "disk_ran_full", "warned", "revoked", "training_failed"]);
+const PROBLEMS = new Set(["died", "refused", "disk_ran_full", "warned", "revoked", "training_failed",
+  "left_out"]);
 let kinds = "";
 
 export function startJournal(draw) {

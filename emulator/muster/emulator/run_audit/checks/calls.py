@@ -33,6 +33,9 @@ def check_calls(evidence: Evidence, log: CheckLog) -> None:
     if any(event.get("event") == "revoked" for event in evidence.events()):
         log.skip("who was called and answered what: an operator has revoked credentials")
         return
+    if any(event.get("event") == "left_out" for event in evidence.events()):
+        log.skip("who was called and answered what: the server has left devices out")
+        return
     last = _last_foreseen(evidence)
     if last < max(evidence.base_versions, default=0):
         log.skip(

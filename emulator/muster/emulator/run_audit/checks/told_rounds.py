@@ -165,17 +165,29 @@ def _check_others(
     evidence: Evidence, told: _Told, answers: Mapping[Call, Row], log: CheckLog
 ) -> None:
     failed = {call for call, row in answers.items() if row["reason"] == "training failed"}
+    errors = _errors(evidence)
     for event in told.others:
         round, call = int(event.get("round") or 0), (event.get("round"), event.get("client"))
         log.require(round <= len(evidence.base_versions) + 1, f"round of {event['event']}",
                     "one of the run", round)  # fmt: skip
         if event["event"] == "training_failed":
             log.require(call in failed, "device whose training failed", "one of the ledger", call)
+            _check_error(call, errors, event, log)
             failed.discard((round, str(event.get("client"))))
         elif event["event"] == "warned":
             log.compare("aggregator that warned", evidence.rule["kind"], event.get("by"), round)
     for call in sorted(failed):
         log.require(False, "event training_failed", "one", "none", *call)
+
+
+def _errors(evidence: Evidence) -> Mapping[Call, str]:
+    query = "SELECT call_round, client, error FROM contributions WHERE error IS NOT NULL"
+    return {(round, client): error for round, client, error in evidence.rows(query)}
+
+
+def _check_error(call: Any, errors: Mapping[Call, str], event: Event, log: CheckLog) -> None:
+    if call in errors:  # an earlier muster has not entered it
+        log.compare("error of training in the journal", errors[call], event.get("error"), *call)
 
 
 CHECKS = (
