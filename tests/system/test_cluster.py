@@ -219,7 +219,7 @@ def test_two_nodes_give_the_model_of_one_machine(
     assert model_of(there) == model_of(run(planned, out=tmp_path / "here", report=False))
 
 
-@pytest.mark.parametrize("how", ["killed", "cut off"])
+@pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.soak), "cut off"])
 def test_devices_of_a_lost_node_return_on_the_other(
     scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path, how: str
 ) -> None:

@@ -90,7 +90,7 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
     [
         ("small", "server"),
         pytest.param("small", "devices", marks=pytest.mark.soak),
-        ("large", "server"),
+        pytest.param("large", "server", marks=pytest.mark.soak),
         pytest.param("large", "devices", marks=pytest.mark.soak),
         pytest.param("packed", "server", marks=pytest.mark.soak),
         ("packed", "devices"),
@@ -164,7 +164,7 @@ if "muster.server" in sys.orig_argv and "MORTAL" in os.environ:
 has been called then, and devices have done its work. The journal does not have the round yet."""
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.soak), "after"])
 def test_a_server_that_dies_while_it_writes_is_told_the_same_again(
     scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -333,7 +333,7 @@ def test_a_process_that_never_gets_through_its_start_ends_the_run_by_name(
     assert f"muster run {tmp_path / 'run/scenario.toml'} --out OTHER" in str(failed.value)
 
 
-@pytest.mark.parametrize("victims", ["server", "devices"])
+@pytest.mark.parametrize("victims", [pytest.param("server", marks=pytest.mark.soak), "devices"])
 def test_kills_change_nothing_of_a_life(
     scenario: MakeScenario, tmp_path: Path, victims: str
 ) -> None:

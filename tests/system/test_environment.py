@@ -52,7 +52,7 @@ link = { profile = "wifi" }
 """
 
 
-@pytest.mark.parametrize("tls", ["false", "true"])
+@pytest.mark.parametrize("tls", [pytest.param("false", marks=pytest.mark.soak), "true"])
 def test_a_run_is_the_same_in_a_hostile_environment(tmp_path: Path, tls: str) -> None:
     folder = tmp_path / "für"
     folder.mkdir()

@@ -152,7 +152,7 @@ def test_a_disk_may_be_full_from_the_first_round_of_a_resumed_run_on(
 
 
 @ROOT_ONLY
-@pytest.mark.parametrize("dimension", [2000, 30_000])
+@pytest.mark.parametrize("dimension", [2000, pytest.param(30_000, marks=pytest.mark.soak)])
 def test_a_run_waits_for_room_on_a_full_disk_and_goes_on_to_the_same_model(
     small_disk: SmallDisk, scenario: MakeScenario, tmp_path: Path, dimension: int
 ) -> None:
@@ -216,11 +216,11 @@ def assert_clear(done: subprocess.CompletedProcess[str], lacks: str) -> None:
 @pytest.mark.parametrize(
     ("options", "lacks"),
     [
-        ("size=64k", "room"),
+        pytest.param("size=64k", "room", marks=pytest.mark.soak),
         ("size=256k", "room"),
         ("size=16m,nr_inodes=4", "inodes"),
-        ("size=16m,nr_inodes=20", "inodes"),
-        ("size=16m,nr_inodes=45", "inodes"),
+        pytest.param("size=16m,nr_inodes=20", "inodes", marks=pytest.mark.soak),
+        pytest.param("size=16m,nr_inodes=45", "inodes", marks=pytest.mark.soak),
     ],
 )
 def test_a_run_on_a_disk_that_is_too_small_says_so_and_goes_on_when_there_is_room(

@@ -115,7 +115,9 @@ def test_only_the_page_itself_gets_in(finished: tuple[Path, list[dict[str, Any]]
         assert page.ask("actions/inject", {"kind": 3}, **allowed)[0] == 409
 
 
-@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "fate", [pytest.param(signal.SIGKILL, marks=pytest.mark.soak), signal.SIGSTOP]
+)
 def test_a_run_goes_on_whatever_happens_to_its_page(
     fate: signal.Signals, scenario: MakeScenario, tmp_path: Path
 ) -> None:

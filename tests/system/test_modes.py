@@ -74,9 +74,9 @@ PARTS = {"task": {"name": "linear", "model": "mlp", "hidden": [8]}}
 @pytest.mark.parametrize(
     ("mode", "masks"),
     [
-        ("buffered", "whole model"),
+        pytest.param("buffered", "whole model", marks=pytest.mark.soak),
         ("opportunistic", "whole model"),
-        ("fedvarp", "whole model"),
+        pytest.param("fedvarp", "whole model", marks=pytest.mark.soak),
         ("buffered", "masks"),
     ],
 )

@@ -36,10 +36,14 @@ PHONE = {
 @pytest.mark.parametrize(
     ("aggregator", "utility", "life"),
     [
-        ("fedavg", {"tolerance": 0.1}, {"link": {"rtt": "10 ms"}}),  # models travel by Fetch
+        pytest.param(  # models travel by Fetch
+            "fedavg", {"tolerance": 0.1}, {"link": {"rtt": "10 ms"}}, marks=pytest.mark.soak
+        ),
         ({"kind": "feduca", "regularization": 0.0}, FITTED, {}),
         ("feduca", {"cost_per_mb": 1.0}, PHONE),
-        ({"kind": "incfl", "retention": "model"}, {"tolerance": 0.05}, {}),
+        pytest.param(
+            {"kind": "incfl", "retention": "model"}, {"tolerance": 0.05}, {}, marks=pytest.mark.soak
+        ),
     ],
     ids=["link", "feduca", "phones", "incfl"],
 )
