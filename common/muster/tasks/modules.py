@@ -37,6 +37,12 @@ def _are_plain(parts: Iterable[nn.Module]) -> bool:
     return True
 
 
+def normalises_batches(module: nn.Module) -> bool:
+    """Whether the module has batch normalisation, which needs more than one value of each channel
+    in training mode, and so usually more than one example."""
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+
+
 def linear_layers(module: nn.Module) -> list[nn.Module] | None:
     """The parts of a plain sequence of layers after its `Flatten`, which trains the weight and bias
     of its linear layers and nothing else; None if the module is something else.

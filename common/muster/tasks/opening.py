@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
-import numpy as np
-
 from muster.common.causes import own_place
 from muster.common.errors import ConfigError, MusterError
 from muster.tasks.own import Own
 from muster.tasks.parts import declare_counted
-from muster.tasks.task import Examples, OpenTask, Task, predict
+from muster.tasks.task import Examples, OpenTask, Task
 from muster.tasks.tasks import read_task
+from muster.tasks.usable import usable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -93,19 +92,7 @@ def _checked(call: Callable[..., Any], name: str) -> Callable[..., Examples]:
 
     @wraps(call)
     def checked(*arguments: Any) -> Examples:
-        where = f"{name}({', '.join(map(str, arguments))})"
-        found = explained(*arguments)
-        if not isinstance(found, Examples):
-            raise ConfigError(f"{where}: expected Examples, found {type(found).__name__}")
-        for part in (found.x, found.y):
-            if not isinstance(part, np.ndarray):
-                raise ConfigError(f"{where}: expected NumPy arrays, found {type(part).__name__}")
-        if len(found.x) != len(found.y):
-            raise ConfigError(
-                f"{where}: expected as many rows of x as of y, found {len(found.x)} and "
-                f"{len(found.y)}"
-            )
-        return found
+        return usable(explained(*arguments), f"{name}({', '.join(map(str, arguments))})")
 
     return checked
 
@@ -147,25 +134,16 @@ def _counts(counts: Any, population: int, name: str) -> list[int]:
 
 
 def require_sound(task: OpenTask) -> None:
-    """Check a task of the user's own with its first and its last device, its test set and one loss.
+    """Check that a task of the user's own gives the examples of its first and its last device, and
+    a test set.
 
     Raises:
         ConfigError: muster cannot use what it gives.
     """
-    if "client" not in vars(task):  # not such a task
-        return
-    sets = [task.client(index) for index in sorted({0, len(task.examples) - 1})]
-    tried = next((each for each in [*sets, task.test()] if len(each)), None)
-    if tried is not None:
-        few = tried.take(slice(0, 2))
-        types = f"task: the loss of examples with x of {few.x.dtype} and y of {few.y.dtype}"
-        _explained(_loss_of, f"{types} (expected float32 or int64)")(task, few)
-
-
-def _loss_of(task: OpenTask, examples: Examples) -> float:
-    import torch
-
-    return task.loss(predict(task.module(), examples.x), torch.from_numpy(examples.y)).item()
+    if "client" in vars(task):  # such a task
+        for index in sorted({0, len(task.examples) - 1}):
+            task.client(index)
+        task.test()
 
 
 def plain_numbers(metrics: Mapping[str, SupportsFloat]) -> dict[str, float]:

@@ -13,10 +13,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, create_model
+import numpy as np
+from pydantic import ConfigDict, TypeAdapter, create_model, model_validator
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic_core import PydanticSerializationError
 
 from muster.common.plugins import Plugin, Registry
 
@@ -39,6 +41,20 @@ class Own(Plugin):
     named: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[frozenset[str]] = frozenset()
     takes_any: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _can_be_sent(self) -> Self:
+        """Every process gets the settings as JSON."""
+        for name, value in self.settings().items():
+            try:
+                TypeAdapter(Any).dump_json(value)
+            except PydanticSerializationError:
+                raise ValueError(
+                    f"{name}: expected a number, text, list or table, as a scenario can have, "
+                    f"found {' '.join(repr(value).split()):.60} ({type(value).__name__}); give a "
+                    f"list or a name, and make the value of it in the function"
+                ) from None
+        return self
 
     def settings(self) -> dict[str, Any]:
         """The settings with which the function is called, beside muster's own arguments."""
@@ -90,7 +106,8 @@ def own_class(base: type[Own], function: Callable[..., Any], kind: str) -> type[
             takes.add(name)
             if name not in base.model_fields:
                 default = ... if parameter.default is Parameter.empty else parameter.default
-                fields[name] = (_annotation(parameter), default)
+                plain = default.item() if isinstance(default, np.generic) else default
+                fields[name] = (_annotation(parameter), plain)
     if takes_any:
         allowing = {"model_config": ConfigDict(extra="allow"), "__module__": __name__}
         base = type(base.__name__, (base,), allowing)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 EXAMPLES = Path(__file__).parents[3] / "examples/own"
+WEIGHTS, THREE = np.ones(2), np.int64(3)
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +234,18 @@ def test_what_is_written_into_the_run_folder_or_sent_reads_as_the_same(
 )
 def test_wrong_settings_are_refused_by_the_signature(task: dict[str, Any], mistake: str) -> None:
     assert mistakes(task=task) == [mistake]
+
+
+def make_of_array(population: int, seed: int, w: Any = WEIGHTS, n: Any = THREE) -> OpenTask:
+    return LinearRegression(dimension=n).open(population, seed)
+
+
+def test_a_setting_that_no_process_could_get_is_refused() -> None:
+    [mistake] = mistakes(task="my_code:make_of_array")
+    assert mistake.startswith("task: w: expected a number, text, list or table, as a scenario can")
+    assert "found array([1., 1.]) (ndarray); give a list" in mistake
+    parsed = parse(task={"name": "my_code:make_of_array", "w": [1.0]})
+    assert read_task(parsed.task.to_json()) == parsed.task
 
 
 def test_a_trainer_that_cannot_be_called_as_muster_calls_it_is_refused() -> None:

@@ -6,7 +6,7 @@ from muster.client.connection.slots import SlotsPort
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.life.participation import UtilitySettings
 from muster.client.life.settings import ClockSettings, Life, PackMember
-from muster.client.training.settings import Length
+from muster.client.training.settings import Length, Training
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.lines import LinkModel
@@ -83,6 +83,29 @@ class PackContainer(Section):
     packs: list[PackProcess]
 
 
+class GroupTrial(Section):
+    """What is tried of a group of devices before a run starts."""
+
+    name: str
+    """The name of the group."""
+
+    devices: dict[str, int]
+    """The indices of its enrolled devices, by name."""
+
+    length: Length = Length()
+    """How long they train, as in `PackProcess`."""
+
+
+class Trial(Section):
+    """What is tried before a run starts (`muster.client.processes.trial`)."""
+
+    training: Training
+    """The training that the server announces to devices."""
+
+    groups: list[GroupTrial]
+    """The groups with enrolled devices."""
+
+
 class NurseryProcess(Section):
     """The configuration of a nursery."""
 
@@ -103,6 +126,9 @@ class NurseryProcess(Section):
 
     together: bool = False
     """Whether devices train at the same time, which not every model allows."""
+
+    trial: Trial | None = None
+    """What is tried before the start; None: the scenario has no code and no data of its own."""
 
     packs: int = 0
     """The number of packs that it may have to fork."""

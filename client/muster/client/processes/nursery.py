@@ -31,6 +31,7 @@ import muster.client.processes.early_imports  # noqa: F401
 from muster.client.device.rational import require_validation
 from muster.client.processes import program
 from muster.client.processes.config import NurseryProcess, PackProcess
+from muster.client.processes.trial import require_trained
 from muster.client.training.local import fingerprint, warm
 from muster.client.training.together import require_layers
 from muster.common.causes import outer_cause
@@ -207,6 +208,8 @@ def main() -> None:
         nursery = Nursery(config, task, supervisor)
         folder = Path(config.folder) if config.writes_model else None
         prepared = prepare(task, folder, config.rational, config.together)
+        if config.trial is not None and config.writes_model:
+            require_trained(task, config.trial, config.seed)
         if isinstance(task, HostedTask):
             task.warm()
     except MusterError as error:

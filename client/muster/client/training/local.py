@@ -27,6 +27,7 @@ from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
 from muster.tasks import parts
 from muster.tasks.models import Mlp, seed_torch
+from muster.tasks.modules import normalises_batches
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask
 
@@ -124,7 +125,7 @@ def _descend(
         torch.cuda.manual_seed(integer(seed, "torch", client, round))
     draws = partial(stream, seed, "batches", client, round)
     add_gradient = gradient_of(task, module)
-    for batch in minibatches(len(examples), settings, draws):
+    for batch in minibatches(len(examples), settings, draws, module):
         penalty = descent.penalty()
         losses.append(add_gradient(_rows(x, batch), _rows(y, batch)) + penalty)
         for parameter, _, gradient in narrow:
@@ -240,20 +241,30 @@ def _checked(trained: object, received: Vector, kind: str) -> Trained:
 
 
 def minibatches(
-    examples: int, settings: Training, draws: Callable[[], np.random.Generator]
+    examples: int,
+    settings: Training,
+    draws: Callable[[], np.random.Generator],
+    module: nn.Module | None = None,
 ) -> Iterator[Tensor | None]:
     """Yield the rows of the minibatch of each local step; None means all rows.
 
-    The arguments are those of `passes`.
+    If the last minibatch of a pass has one example and the module has batch normalisation, it takes
+    one more from the minibatch before it, so that it has two.
+
+    The other arguments are those of `passes`.
     """
     size = settings.minibatch(examples)
+    alone = size > 2 and examples % size == 1 and module is not None and normalises_batches(module)
     for order, steps in passes(examples, settings, draws):
         if order is None:
             yield None
             continue
         rows = torch.from_numpy(order)
         for start in range(0, steps * size, size):
-            yield rows[start : start + size]
+            end = start + size
+            if alone:  # only the last minibatch begins, and only the one before ends, at this row
+                start, end = start - (start == examples - 1), end - (end == examples - 1)
+            yield rows[start:end]
 
 
 def passes(

@@ -9,7 +9,7 @@ from typing import Any
 from muster.client.connection.slots import SlotsPort
 from muster.client.faults.scheduled import faults_of, update_faults
 from muster.client.life.settings import Life
-from muster.client.processes.config import NurseryProcess, PackProcess
+from muster.client.processes.config import GroupTrial, NurseryProcess, PackProcess, Trial
 from muster.common.credentials import (
     SECRETS,
     SUPERVISOR,
@@ -49,7 +49,12 @@ from muster.emulator.planning.result import Learning, write_plan
 from muster.emulator.planning.server_view import moments_of, z_bounds_of
 from muster.emulator.records.inputs import inputs_in, inputs_of, require_unchanged
 from muster.emulator.scenario.combinations import require_fitting_model
-from muster.emulator.scenario.local_work import announced_training, most_steps, training_time
+from muster.emulator.scenario.local_work import (
+    announced_training,
+    brings_own,
+    most_steps,
+    training_time,
+)
 from muster.emulator.scenario.population import population, write_population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -110,7 +115,26 @@ class ProcessConfigs:
                 if group.participation.rational and resident.enrolled
             },
             together=scenario.training.together > 1,
+            trial=self._trial(),
             packs=sum(map(len, packs_by_group(scenario, self.residents).values())),
+        )
+
+    def _trial(self) -> Trial | None:
+        """What the nursery tries first: code and data of the user's own."""
+        scenario = self.scenario
+        if not brings_own(scenario.task, scenario.training):
+            return None
+        enrolled = (
+            GroupTrial(
+                name=group.name,
+                devices={each.client: each.index for each in residents if each.enrolled},
+                length=group.training,
+            )
+            for group, residents in by_group(scenario, self.residents)
+        )
+        return Trial(
+            training=announced_training(scenario.training, scenario.server),
+            groups=[group for group in enrolled if group.devices],
         )
 
     @property

@@ -9,10 +9,12 @@ from muster.client.training.optimizers import Sgd
 from muster.client.training.settings import Length, Training
 from muster.common.bounds import LONGEST_WORK_S
 from muster.common.errors import ConfigError
+from muster.emulator.scenario.own_code import own_modules
 from muster.server.aggregators.facts import REPORTED
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.settings.population import TrainingTime
 from muster.server.settings.server import ServerSettings
+from muster.tasks.task import Task
 
 
 def announced_training(training: Training, server: ServerSettings) -> Training:
@@ -25,6 +27,11 @@ def announced_training(training: Training, server: ServerSettings) -> Training:
     if server.privacy is not None and server.privacy.where == "device":
         wanted |= {"clip_update": server.privacy.clip, "update_noise": server.privacy.deviation}
     return training.model_copy(update=wanted)
+
+
+def brings_own(task: Task, training: Training) -> bool:
+    """Whether data, model, loss or training are code of the user's own."""
+    return any(own_modules([task.model_dump(), training.model_dump()]))
 
 
 def most_steps(training: Training, length: Length, examples: int) -> int | None:
