@@ -157,6 +157,9 @@ class Requirement(StrEnum):
     NOISE = "noise that hides an update"
     """Devices add noise to updates of a known largest norm. (training.update_noise)"""
 
+    KEPT_STATE = "a trainer that keeps a state"
+    """A function of the user trains, and keeps a state on the device. (training.trainer)"""
+
     CONTROL = "a rule with control variates"
     """The scenario asks for what only a rule turns on. (training.control_variates)"""
 

@@ -32,6 +32,9 @@ class Own(Plugin):
         function: the user's function.
         given: names of the arguments that muster passes by position.
         named: names of the arguments that muster passes by name.
+        offered: names of the arguments that muster passes by name if the function has parameters
+            of these names.
+        wants: those of `offered` that the function has.
         takes: names of the function's settings.
         takes_any: whether the function takes settings of any name.
     """
@@ -39,6 +42,8 @@ class Own(Plugin):
     function: ClassVar[Callable[..., Any]]
     given: ClassVar[tuple[str, ...]] = ()
     named: ClassVar[tuple[str, ...]] = ()
+    offered: ClassVar[tuple[str, ...]] = ()
+    wants: ClassVar[frozenset[str]] = frozenset()
     takes: ClassVar[frozenset[str]] = frozenset()
     takes_any: ClassVar[bool] = False
 
@@ -97,7 +102,10 @@ def own_class(base: type[Own], function: Callable[..., Any], kind: str) -> type[
         ) from None
     fields: dict[str, Any] = {}
     takes, takes_any = set(), False
+    wants = frozenset(base.offered) & signature.parameters.keys()
     for name, parameter in signature.parameters.items():
+        if name in wants:
+            continue
         if parameter.kind is Parameter.VAR_KEYWORD:
             takes_any = True
         elif name not in given and parameter.kind is not Parameter.VAR_POSITIONAL:
@@ -113,6 +121,7 @@ def own_class(base: type[Own], function: Callable[..., Any], kind: str) -> type[
         base = type(base.__name__, (base,), allowing)
     made = create_model(base.__name__, __base__=base, __module__=__name__, **fields)
     made.function = staticmethod(function)
+    made.wants = wants
     made.takes = frozenset(takes)
     made.takes_any = takes_any
     return made

@@ -17,11 +17,12 @@ from muster.client.faults.update_effects import UpdateEffects
 from muster.client.life.participation import UtilitySettings
 from muster.client.life.settings import PackMember
 from muster.client.life.states import Row
+from muster.client.training import kept_state
 from muster.client.training.control_variates import Control
 from muster.client.training.hosted import train_hosted
 from muster.client.training.local import train
 from muster.client.training.together import Ahead, Job
-from muster.client.training.trainer import training_errors
+from muster.client.training.trainer import keeps_state, training_errors
 from muster.common.body_sizes import BodySizes, body_sizes
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
@@ -134,7 +135,7 @@ class Learner:
         if work.training.control_variates:
             received, of_server = np.split(received, 2)
             control = Control.of(of_server, before.control)
-        own = before.own
+        own, trainer = before.own, work.training.trainer
         with training_errors(self.client):
             if self._hosted is not None:
                 trained, own = train_hosted(
@@ -151,6 +152,7 @@ class Learner:
             elif ahead is not None:
                 trained = ahead.trained
             else:
+                state = kept_state.from_bytes(own) if keeps_state(trainer) else None
                 trained = train(
                     self._task,
                     self._module,
@@ -163,7 +165,10 @@ class Learner:
                     base_version=call.base_version,
                     mask=mask,
                     correction=None if control is None else control.correction(),
+                    state=state,
                 )
+                if keeps_state(trainer) and state is not None:
+                    own = kept_state.to_bytes(state, trainer.kind)
         sent, kept = trained.delta, b""
         if control is not None:
             change = control.change(trained, work.training.learning_rate_at(round))

@@ -69,8 +69,9 @@ class State(NamedTuple):
         life: step and values of `muster.client.life.simulation.STATE`; empty before its first
             round, and for a device without a simulated life.
         own: what else a device keeps of its own: a rational device its `ModelJudgement`
-            (`muster.client.device.rational`), a device of a hosted task what its app keeps. Empty
-            before its first round, and for all other devices.
+            (`muster.client.device.rational`), a device of a hosted task what its app keeps, a
+            device with a trainer of the user's own its state (`muster.client.training.kept_state`).
+            Empty before its first round, and for all other devices.
     """
 
     trained: int = 0

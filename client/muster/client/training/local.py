@@ -6,7 +6,8 @@ parameters on entry do not matter.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from muster.client.training.descent import Descent, clip
 from muster.client.training.gradients import gradient_of
 from muster.client.training.settings import Training
-from muster.client.training.trainer import Trained
+from muster.client.training.trainer import Trained, Trainer
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.common.masks import Mask
 from muster.common.seeds import integer, stream
@@ -45,6 +46,7 @@ def train(
     base_version: int,
     mask: Mask | None = None,
     correction: Vector | None = None,
+    state: dict[str, Any] | None = None,
 ) -> Trained:
     """Train from the received model on a client's examples.
 
@@ -57,6 +59,7 @@ def train(
             own trainer does not get it.
         correction: c − c_i of the control variates, shape (parameters,), which is added to the
             gradient of every local step after it was clipped; None: there are none.
+        state: what a user's own trainer keeps on the device from round to round; it changes it.
 
     Raises:
         RemoteProtocolError: `received` does not fit the module.
@@ -81,7 +84,7 @@ def train(
         left = {"trainer": None, "initial_loss": False, "update_noise": 0.0}
         given = (task, module, received, examples, settings.model_copy(update=left))
         frozen = parts.frozen_checksum(module)
-        own = settings.trainer.train(*given, **named)
+        own = settings.trainer.train(*given, **named, **_offered(settings.trainer, state, named))
         trained = _checked(own, received, settings.trainer.kind)
         if parts.frozen_checksum(module) != frozen:
             raise ConfigError(
@@ -90,6 +93,25 @@ def train(
                 f"moves only parameters that are trained"
             )
     return finished(trained, loss, settings, seed, client, round)
+
+
+def _offered(
+    trainer: Trainer, state: dict[str, Any] | None, named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a user's own trainer wants besides. Random numbers that its code draws without a
+    generator of its own follow from the seed, too."""
+    name = named["client"], named["round"]
+    seed_torch(named["seed"], "trainer", *name)
+    draws = stream(named["seed"], "trainer", *name)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed(integer(named["seed"], "trainer", *name))
+    random.seed(integer(named["seed"], "trainer", *name))
+    np.random.seed(draws.integers(1 << 32))
+    offered: dict[str, Any] = {"state": {} if state is None else state}
+    if "generator" in trainer.wants:
+        seed = integer(named["seed"], "generator", *name)
+        offered["generator"] = torch.Generator().manual_seed(seed)
+    return {name: value for name, value in offered.items() if name in trainer.wants}
 
 
 def _descend(

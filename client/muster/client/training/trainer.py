@@ -9,7 +9,7 @@ import logging
 from abc import abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeGuard
 
 from pydantic import BeforeValidator, SerializeAsAny
 
@@ -74,15 +74,31 @@ def training_errors(*clients: str) -> Iterator[None]:
 
 
 class Trainer(Plugin):
-    """A trainer, which replaces muster's own `train`."""
+    """A trainer, which replaces muster's own `train`.
+
+    Attributes:
+        wants: what it gets by name, besides the arguments of `train`: `state`, a dictionary that
+            the device keeps from round to round (`muster.client.training.kept_state`), and
+            `generator`, a `torch.Generator` whose seed follows from the run's, the client and the
+            round.
+    """
+
+    wants: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def train(self, *given: Any, **named: Any) -> Trained:
         """Train, with the arguments and the result of `muster.client.training.local.train`."""
 
 
+def keeps_state(trainer: Trainer | None) -> TypeGuard[Trainer]:
+    """Whether a trainer keeps a state on the device from round to round."""
+    return trainer is not None and "state" in trainer.wants
+
+
 class OwnTrainer(Trainer, Own):
     """A function with the signature of `muster.client.training.local.train`, and its settings."""
+
+    offered: ClassVar = ("state", "generator")
 
     given: ClassVar = ("task", "module", "received", "examples", "settings")
     named: ClassVar = ("seed", "client", "round", "base_version")

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from muster.client.device.memory import STATE_FILE, Memory
+from muster.client.training.trainer import keeps_state
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
@@ -162,7 +163,11 @@ def _require_memory(folder: Path, ledger: sqlite3.Connection) -> None:
 def _require_states(folder: Path, ledger: sqlite3.Connection, scenario: Scenario) -> None:
     """Check that devices whose state depends on what they did have it. Without the newest rounds
     such a device would go on, but not as it would have done."""
-    all_keep = scenario.server.aggregator.control or scenario.task.hosted
+    all_keep = (
+        scenario.server.aggregator.control
+        or scenario.task.hosted
+        or keeps_state(scenario.training.trainer)
+    )
     keep = [group.name for group in scenario.groups if group.keeps_state or all_keep]
     worked = (
         'SELECT w.client, max(w.round), k."group" FROM (SELECT client, call_round AS round FROM '

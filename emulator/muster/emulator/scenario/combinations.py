@@ -9,6 +9,7 @@ from muster.client.faults import LifeFault
 from muster.client.life.participation import UtilitySettings
 from muster.client.training.optimizers import OPTIMIZERS, PLAIN
 from muster.client.training.settings import Training
+from muster.client.training.trainer import keeps_state
 from muster.common.errors import ConfigError
 from muster.common.requirements import Requirement
 from muster.common.tensors import Schema
@@ -75,6 +76,8 @@ def _required_by_training(training: Training) -> Iterator[Required]:
         yield Required(Requirement.GRADIENT, "training.gradient")
     if training.together > 1:
         yield Required(Requirement.TOGETHER, str(training.together))
+    if keeps_state(training.trainer):
+        yield Required(Requirement.KEPT_STATE, training.trainer.kind)
     if training.update_noise:
         yield Required(Requirement.NOISE, f"{training.update_noise:g}")
 

@@ -269,6 +269,11 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.TOGETHER, W.TRAINER): "training.together: training.trainer = {found!r} trains one device at "
     "a time; leave one of them out",
     (
+        R.KEPT_STATE,
+        W.RATIONAL,
+    ): "{place}.participation: rational devices train a model of their own "
+    "too, but training.trainer = {by!r} keeps one state; leave out its parameter state",
+    (
         R.TOGETHER,
         W.OWN_OPTIMIZER,
     ): "training.together: the optimizer {found!r} moves the "

@@ -325,7 +325,7 @@ class Coordinator:
             raise RunFailed(
                 f"round {round}: training failed on {client}: {failed.detail}. The run ends, "
                 f'because its group {group} has on_error = "fail". See the log of '
-                f"its process, mend the code or the data, and resume the run"
+                f"its process, mend the code or the data, and start again"
             )
 
     def _next_round(self, number: int) -> Round:
