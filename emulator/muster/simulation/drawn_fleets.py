@@ -163,8 +163,6 @@ def _utility(random: Random) -> Values:
 # --- features ------------------------------------------------------------------------------------
 
 
-_ACCIDENTS: list[Values] = [{"drop_out": 0.3}, {"willing": 0.7}]
-
 Feature = Callable[[Random, Values], None]
 """Adds a feature to the values of a scenario."""
 
@@ -212,15 +210,6 @@ def _battery(random: Random, values: Values) -> None:
     group = random.choice(values["groups"])
     group["device"] = {**group["device"], "profile": random.choice(["phone", "tablet"])}
     values["clock"]["round_s"] = 1800.0
-
-
-def _accidents(random: Random, values: Values) -> None:
-    """Devices that are not willing or drop out. On the wall clock they drop out silently, and a
-    buffer all of whose assignments were dropped so never makes another version."""
-    group, silently = random.choice(values["groups"]), values["clock"]["kind"] == "wall"
-    buffered = values["server"]["mode"]["kind"] == "buffered"
-    more = {"willing": 0.7} if silently and buffered else random.choice(_ACCIDENTS)
-    group["participation"] = {**group.get("participation", {}), **more}
 
 
 def _guard(random: Random, values: Values) -> None:
@@ -281,7 +270,7 @@ FEATURES: tuple[Feature, ...] = (
         {"kind": "markov", "mean_up_s": 6.0, "mean_down_s": 3.0, "absence": "close"},
         {"kind": "markov", "mean_up_s": 6.0, "mean_down_s": 3.0, "absence": "silent"},
     ),
-    _accidents,
+    _of_group("participation", {"drop_out": 0.3}, {"willing": 0.7}),
     _of_group("training", {"local_steps": 4}),
     _of_group("covariates", {"x": {"lately": "recent"}}),
     _of_part("training", {"optimizer": {"kind": "sgd", "momentum": 0.9}}, {"proximal_mu": 0.1}),

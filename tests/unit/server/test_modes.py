@@ -1,6 +1,7 @@
 """The modes without a server: who is called, what completes a round, what stale updates weigh."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from muster.server.coordination.scenario_time import ScenarioTime
 from muster.server.coordination.shared_flows import SharedFlows
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
+from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import ModeConditions, RoundEnd
 from muster.server.rounds.phases import RoundPhase
@@ -275,3 +277,17 @@ def test_staleness_has_a_limit() -> None:
     member = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 1.0}).cohort["a"]
     assert not Round(3, 2, rules).is_stale(member)
     assert Round(4, 3, rules).is_stale(member)
+
+
+@pytest.mark.parametrize(("each", "rounds"), [(False, 3), (True, 6)])
+def test_silent_devices_occupy_their_places_only_for_so_many_rounds(
+    each: bool, rounds: int
+) -> None:
+    """Where all that may work are silent, no version is made that would end their assignments."""
+    rules = Rules(lockstep=False, least=2, outlives_round=True, max_staleness=2, each=each)
+    silent = CohortMember(1, 0, 0.0, 0)
+    assert not Round(1 + rounds, 0, rules).is_stale(silent)
+    assert Round(2 + rounds, 0, rules).is_stale(silent)
+    assert not Round(99, 0, replace(rules, lockstep=True)).is_stale(silent)
+    came = collected(Round(1, 0, rules), {"a": 1.0}).cohort["a"]
+    assert not Round(99, 0, rules).is_stale(came)  # its update waits for one that completes `k`

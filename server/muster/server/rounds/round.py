@@ -112,9 +112,11 @@ class Round:
         return [client for client, member in self.cohort.items() if member.attempt == 0]
 
     def is_stale(self, member: CohortMember) -> bool:
-        """Whether the update of a member could no longer count in this round."""
+        """Whether the update of a member could no longer count in this round, or nothing was heard
+        of it for so many rounds that its device counts as silent."""
         behind = staleness(self.base_version, member.base_version)
-        return is_too_stale(behind, self.rules.max_staleness)
+        silent = member.accepted is None and self.number - member.round > self.rules.most_rounds
+        return silent or is_too_stale(behind, self.rules.max_staleness)
 
     def staleness_of(self, client: str) -> int:
         """The staleness with which the update of a member counts in this round."""
@@ -351,7 +353,7 @@ class Round:
         self, counted: Collection[str], base_version: int
     ) -> "tuple[Round, dict[str, CohortMember]]":
         """The next round, which takes over the assignments that are still open; and those that end
-        here, because their updates would be too old by then. Overdue ones end too.
+        here (`is_stale`). Overdue ones end too.
 
         Args:
             counted: the clients whose updates counted in this round.

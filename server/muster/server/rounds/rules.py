@@ -59,6 +59,15 @@ class Rules:
         return deadline_s if self.deadline_s is None else self.deadline_s
 
     @property
+    def most_rounds(self) -> float:
+        """On a clock that runs, how many rounds an assignment without an update stays open. Its
+        device may be silent for ever, and `max_staleness` + 1 versions end it, but none are made
+        while all that may work are silent. If updates come, so many rounds make these versions."""
+        if self.lockstep or self.max_staleness is None:
+            return math.inf
+        return (self.max_staleness + 1) * (self.least if self.each else 1)
+
+    @property
     def limit_s(self) -> float:
         """In lockstep, the most modelled seconds of an update that counts."""
         return math.inf if self.deadline_s is None else self.deadline_s
