@@ -66,6 +66,8 @@ _FEATURES: Mapping[str, _Feature] = {
     "`verify`": _Feature((R.MEASURED_LINKS,), ()),
     '`normalise = "horvitz-thompson"`': _Feature((R.EVERY_CALL,), ()),
     "models with counted buffers": _Feature((), (W.COUNTED,)),
+    "`task.parts`": _Feature((), (W.PARTS,)),
+    "`task.parts.local`": _Feature((R.LOCAL_PARTS,), (W.LOCAL_PARTS,)),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
     "`training.control_variates`": _Feature((R.CONTROL,), ()),
     "`training.gradient`": _Feature((R.GRADIENT,), (W.GRADIENT,)),

@@ -1,4 +1,6 @@
-"""Models with more than trained parameters. `batch_norm.toml` and `adapters.toml` name them."""
+"""Models with more than trained parameters, which the scenarios of this folder name."""
+
+from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
@@ -48,3 +50,19 @@ def adapters(
         nn.ReLU(),
         nn.Linear(width, outputs),
     )
+
+
+def with_head(inputs: tuple[int, ...], outputs: int, *, width: int = 32) -> nn.Module:
+    """A perceptron whose parts have names: a body, batch normalisation, and a head.
+
+    Args:
+        inputs: height and width of a picture.
+    """
+    layers = OrderedDict[str, nn.Module](
+        flatten=nn.Flatten(),
+        body=nn.Linear(inputs[0] * inputs[1], width),
+        norm=nn.BatchNorm1d(width),
+        activation=nn.ReLU(),
+        head=nn.Linear(width, outputs),
+    )
+    return nn.Sequential(layers)

@@ -217,7 +217,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"server": {"privacy": {"clip": 0.5, "noise": 1.0, "where": "device"}}},
         "noise can make the buffers norm.running_mean",
     ),
-    "nothing to train": ({"model": {"trains": False}}, "no parameter of the model is trained"),
+    "nothing to train": (
+        {"model": {"trains": False}},
+        "no parameter of the model is trained and travels",
+    ),
 }
 
 

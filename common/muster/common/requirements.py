@@ -163,6 +163,10 @@ class Requirement(StrEnum):
     CONTROL = "a rule with control variates"
     """The scenario asks for what only a rule turns on. (training.control_variates)"""
 
+    LOCAL_PARTS = "devices with entries of their own"
+    """Some entries of the model stay on their device, and differ between devices.
+    (task.parts.local)"""
+
     APP = "training and evaluation by an app"
     """The app trains and evaluates by itself. (a hosted task)"""
 

@@ -60,6 +60,12 @@ class Withholder(StrEnum):
     COUNTED = "models with counted buffers"
     """Forward passes change a part of the model, for example running statistics."""
 
+    PARTS = "task.parts"
+    """The scenario gives entries of the model other roles."""
+
+    LOCAL_PARTS = "task.parts.local"
+    """Some entries of the model stay on their device."""
+
     CODEC = "link.compression"
     """Updates do not arrive as they were sent."""
 

@@ -163,7 +163,7 @@ class OpenClassification(OpenTask):
         self, task: Classification, dataset: datasets.Dataset, shares: list[Share], seed: int
     ) -> None:
         self._dataset = dataset
-        self._model = task.model
+        self._model, self._parts = task.model, task.parts
         self._seed = seed
         self._shares = shares
         self.examples = [len(share.training) for share in shares]
@@ -186,9 +186,8 @@ class OpenClassification(OpenTask):
 
     def module(self) -> nn.Module:
         dataset, tokens = self._dataset, self._dataset.vocabulary is not None
-        return initial_module(
-            self._model, dataset.inputs, dataset.labels, self._seed, tokens=tokens
-        )
+        size = dataset.inputs, dataset.labels
+        return initial_module(self._model, *size, self._seed, tokens=tokens, parts=self._parts)
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         from torch.nn.functional import cross_entropy

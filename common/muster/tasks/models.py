@@ -22,8 +22,8 @@ from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.model import Model as Model
 from muster.tasks.model import OwnModel
 from muster.tasks.own import FunctionRegistry
-from muster.tasks.parts import declare_counted
 from muster.tasks.recurrent import Lstm
+from muster.tasks.roles import Parts, assign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -126,16 +126,23 @@ AnyModel = Annotated[SerializeAsAny[Model], BeforeValidator(MODELS.parse)]
 
 
 def initial_module(
-    model: Model, inputs: tuple[int, ...], outputs: int, seed: int, *, tokens: bool = False
+    model: Model,
+    inputs: tuple[int, ...],
+    outputs: int,
+    seed: int,
+    *,
+    tokens: bool = False,
+    parts: Parts | None = None,
 ) -> nn.Module:
     """Build `model` with initial parameters drawn by `seed`.
 
     Args:
         inputs, outputs: see `Model.build`.
         tokens: whether examples are texts.
+        parts: the roles that the scenario gives entries.
 
     Raises:
-        ConfigError: the model cannot take such examples, or is too large.
+        ConfigError: the model cannot take such examples, is too large, or `parts` does not fit it.
     """
     if reason := model.refusal(inputs, tokens=tokens):
         raise ConfigError(f"task.model: {reason}")
@@ -147,7 +154,7 @@ def initial_module(
         module = model.build(inputs, outputs)
     if not hasattr(module, "unit_layers"):
         module.unit_layers = model.unit_layers(inputs, outputs)  # type: ignore[assignment]
-    declare_counted(module, partial(_zeros, inputs, tokens))
+    assign(module, parts, partial(_zeros, inputs, tokens))
     return module
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 from muster.common.causes import own_place
 from muster.common.errors import ConfigError, MusterError
 from muster.tasks.own import Own
-from muster.tasks.parts import declare_counted
+from muster.tasks.roles import Parts, assign
 from muster.tasks.task import Examples, OpenTask, Task
 from muster.tasks.tasks import read_task
 from muster.tasks.usable import usable
@@ -43,14 +43,16 @@ def opened(task: Task, population: int, seed: int) -> OpenTask:
         replaced[method] = _checked(getattr(found, method), f"{name}: {method}")
     for method in ("module", "metrics_on", "metrics"):
         replaced[method] = _explained(getattr(found, method), f"{name}: {method}")
-    replaced["module"] = _declared(found, replaced["module"])
+    replaced["module"] = _assigned(found, replaced["module"], task.parts)
     for method, checked in replaced.items():
         setattr(found, method, checked)
     return found
 
 
-def _declared(task: OpenTask, make: Callable[[], "nn.Module"]) -> Callable[[], "nn.Module"]:
-    """`make`, with modules that say which of their buffers are counted."""
+def _assigned(
+    task: OpenTask, make: Callable[[], "nn.Module"], parts: Parts | None
+) -> Callable[[], "nn.Module"]:
+    """`make`, with modules whose entries have their roles."""
 
     def inputs() -> "Tensor":
         import torch
@@ -60,12 +62,12 @@ def _declared(task: OpenTask, make: Callable[[], "nn.Module"]) -> Callable[[], "
         return torch.from_numpy(some.take(slice(0, 2)).x)
 
     @wraps(make)
-    def declared() -> "nn.Module":
+    def assigned() -> "nn.Module":
         module = make()
-        declare_counted(module, inputs)
+        assign(module, parts, inputs)
         return module
 
-    return declared
+    return assigned
 
 
 def _explained(call: Callable[..., Any], name: str) -> Callable[..., Any]:

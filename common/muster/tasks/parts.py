@@ -6,6 +6,7 @@
 | counted | buffers that a forward pass in training mode changes | yes | by forward passes |
 | frozen | other parameters | no: both build it | never |
 | constant | other buffers | no: both build it | never |
+| local | none, unless `muster.tasks.roles` names some | no: each device has its own | as its kind |
 
 The vector has the trained entries and then the counted ones, each in the module's order, as
 float32. Counted integers are rounded to the nearest integer when they are loaded, and parameters of
@@ -14,6 +15,7 @@ half precision to the nearest value.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,12 +26,18 @@ from muster.common.masks import Layout, UnitLayer
 from muster.common.tensors import Schema, TensorSpec, Vector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
 _COUNTED = "counted_buffers"
 """The attribute of a module that has the names of its counted buffers."""
+
+_LOCAL = "muster_local_parameters", "muster_local_buffers"
+"""The attributes of a module that have the names of its local entries."""
+
+_INITIAL = "muster_initial_local"
+"""The attribute of a module that has the values that its local entries begin with, as bytes."""
 
 
 def declare_counted(module: nn.Module, inputs: Callable[[], Tensor]) -> None:
@@ -97,20 +105,132 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
-def _persistent(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The buffers that a state dict has, each once."""
+def _persistent(module: nn.Module, *, once: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """The buffers that a state dict has, each once, or under each of its names."""
     seen = set()
-    for prefix, part in module.named_modules():
+    for prefix, part in module.named_modules(remove_duplicate=once):
         for name, buffer in part._buffers.items():
-            if buffer is None or name in part._non_persistent_buffers_set or id(buffer) in seen:
+            if buffer is None or name in part._non_persistent_buffers_set:
+                continue
+            if once and id(buffer) in seen:
                 continue
             seen.add(id(buffer))
             yield f"{prefix}.{name}" if prefix else name, buffer
 
 
+def entries(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All entries that a state dict has, under each of their names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from _persistent(module, once=False)
+
+
+def declare_roles(module: nn.Module, roles: Mapping[str, str]) -> None:
+    """Give entries of a module that was just built other roles than their own.
+
+    A buffer that is frozen although forward passes change it leaves its part of the module in
+    evaluation mode, so that its value is what the part computes with.
+
+    Args:
+        roles: trained, counted, frozen or local, by the first name of an entry.
+
+    Raises:
+        ConfigError: some of the buffers that a part changes together are frozen.
+    """
+    parameters, buffers = dict(module.named_parameters()), dict(_persistent(module))
+    for name in roles.keys() & parameters.keys():
+        parameters[name].requires_grad_(roles[name] != "frozen")
+    changing = counted_names(module)
+    _keep_evaluating(module, [name for name in changing if roles.get(name) == "frozen"])
+    own = dict.fromkeys(changing, "counted")
+    counted = tuple(name for name in buffers if {**own, **roles}.get(name) == "counted")
+    module.counted_buffers = counted  # type: ignore[assignment]
+    for attribute, named in zip(_LOCAL, ([*parameters], [*buffers]), strict=True):
+        setattr(module, attribute, tuple(name for name in named if roles.get(name) == "local"))
+    setattr(module, _INITIAL, local_bytes(module))
+
+
+def _keep_evaluating(module: nn.Module, buffers: Sequence[str]) -> None:
+    """Leave the parts that own these buffers in evaluation mode."""
+    for name in buffers:
+        owner = name.rpartition(".")[0]
+        part = module.get_submodule(owner)
+        beside = [n for n in counted_names(module) if n.rpartition(".")[0] == owner]
+        if others := [other for other in beside if other not in buffers]:
+            raise ConfigError(
+                f"task.parts.frozen: {name!r} is frozen, but not {', '.join(others)} of the same "
+                f"part of the model, which change with it; expected one role for all of them"
+            )
+        part.eval()
+        part.train = partial(_train_children, part)  # type: ignore[method-assign]
+
+
+def _train_children(part: nn.Module, mode: bool = True) -> nn.Module:
+    for child in part.children():
+        child.train(mode)
+    return part
+
+
+def local_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """The local parameters, which train on the device and stay there."""
+    return [module.get_parameter(name) for name in _named(module, _LOCAL[0])]
+
+
+def _named(module: nn.Module, attribute: str) -> Sequence[str]:
+    return getattr(module, attribute, ())
+
+
+def _local(module: nn.Module) -> list[Tensor]:
+    """All local entries, in the order of `local_bytes`."""
+    buffers = [module.get_buffer(name) for name in _named(module, _LOCAL[1])]
+    return [*local_parameters(module), *buffers]
+
+
+def local_bytes(module: nn.Module) -> bytes:
+    """The values of the local entries, each in its own type; empty if there are none."""
+    return b"".join(_bytes(entry) for entry in _local(module))
+
+
+def load_local(module: nn.Module, values: bytes) -> None:
+    """Copy what `local_bytes` returned into the local entries; if it is empty, the values that they
+    begin with."""
+    import torch
+
+    start, values = 0, values or bytes(getattr(module, _INITIAL, b""))
+    with torch.no_grad():
+        for entry in _local(module):
+            if not (size := entry.numel() * entry.element_size()):
+                continue
+            flat = torch.frombuffer(bytearray(values[start : start + size]), dtype=torch.uint8)
+            entry.copy_(flat.view(entry.dtype).view(entry.shape))
+            start += size
+
+
+def local_vector(module: nn.Module) -> Vector:
+    """Return a copy of the local parameters."""
+    return _flat([parameter.detach() for parameter in local_parameters(module)])
+
+
+def load_local_parameters(module: nn.Module, values: Vector) -> None:
+    """Copy a vector into the local parameters alone."""
+    _copy(local_parameters(module), values)
+
+
+def moving(module: nn.Module) -> list[nn.Parameter]:
+    """All parameters that local training moves: the trained ones, then the local ones."""
+    return [*trained(module), *local_parameters(module)]
+
+
+def moving_vector(module: nn.Module) -> Vector:
+    """Return a copy of them."""
+    return _flat([parameter.detach() for parameter in moving(module)])
+
+
 def trained(module: nn.Module) -> list[nn.Parameter]:
     """The trained parameters, in the order of the vector."""
-    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not (local := set(map(id, local_parameters(module)))):
+        return parameters
+    return [parameter for parameter in parameters if id(parameter) not in local]
 
 
 def counted(module: nn.Module) -> list[Tensor]:
@@ -133,19 +253,21 @@ def schema(module: nn.Module) -> Schema:
     checksum of the frozen parameters.
 
     Raises:
-        ConfigError: a trained parameter is of another type than float32, float16 and bfloat16.
+        ConfigError: a trained or local parameter is of another type than float32, float16 and
+            bfloat16.
     """
     import torch
 
     named = dict(module.named_parameters())
     moved = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
+    travels = set(map(id, trained(module)))
     kinds = torch.float32, torch.float16, torch.bfloat16
     if other := [name for name, tensor in moved.items() if tensor.dtype not in kinds]:
         raise ConfigError(
             f"the model's parameters must be float32, float16 or bfloat16: {', '.join(other)} are "
             f"not; convert them, or freeze them with requires_grad_(False)"
         )
-    specs = [TensorSpec(name, tuple(tensor.shape)) for name, tensor in moved.items()]
+    specs = [TensorSpec(n, tuple(t.shape)) for n, t in moved.items() if id(t) in travels]
     buffers = zip(counted_names(module), counted(module), strict=True)
     specs += [TensorSpec(name, tuple(buffer.shape), counted=True) for name, buffer in buffers]
     return Schema(tuple(specs), frozen_checksum(module))
@@ -153,17 +275,21 @@ def schema(module: nn.Module) -> Schema:
 
 def frozen_checksum(module: nn.Module) -> str:
     """XXH3-128 of the names and values of the frozen parameters; empty if there are none."""
-    import torch
-
     frozen = [(n, p) for n, p in module.named_parameters() if not p.requires_grad]
     if not frozen:
         return ""
     digest = xxhash.xxh3_128()
     for name, tensor in frozen:
         digest.update(name.encode())
-        values = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(values.view(torch.uint8).numpy().tobytes())
+        digest.update(_bytes(tensor))
     return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    import torch
+
+    values = tensor.detach().cpu().contiguous().reshape(-1)
+    return values.view(torch.uint8).numpy().tobytes()
 
 
 def layout_of(module: nn.Module) -> Layout:
@@ -192,6 +318,11 @@ def vector_of(module: nn.Module) -> Vector:
 def trained_vector(module: nn.Module) -> Vector:
     """Return a copy of the trained parameters."""
     return _flat([parameter.detach() for parameter in trained(module)])
+
+
+def parameters_vector(module: nn.Module) -> Vector:
+    """Return a copy of all parameters, whatever becomes of them, in the module's order."""
+    return _flat([parameter.detach() for parameter in module.parameters()])
 
 
 def counted_vector(module: nn.Module) -> Vector:

@@ -15,7 +15,7 @@ from muster.common.bounds import Count, NotNegative, Number, in_range
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
 from muster.tasks.models import AnyModel, Linear, Model, Softmax, initial_module
-from muster.tasks.parts import trained_vector
+from muster.tasks.parts import parameters_vector
 from muster.tasks.task import Examples, OpenTask, Task, held_out
 
 if TYPE_CHECKING:
@@ -222,7 +222,8 @@ class OpenSynthetic(OpenTask):
         )
 
     def module(self) -> nn.Module:
-        return initial_module(self._model, (self._dimension,), 1, self._seed)
+        parts = self._settings.parts
+        return initial_module(self._model, (self._dimension,), 1, self._seed, parts=parts)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """Evaluate `module` on the test set.
@@ -232,7 +233,7 @@ class OpenSynthetic(OpenTask):
         """
         metrics = super().metrics(module)
         if isinstance(self._model, Linear):
-            difference = trained_vector(module) - self._optimum
+            difference = parameters_vector(module) - self._optimum
             if np.isfinite(difference).all():
                 metrics["distance"] = np.linalg.norm(difference).item()
         return metrics

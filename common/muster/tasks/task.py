@@ -27,7 +27,8 @@ from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray, stream
 from muster.tasks.columns import decoded, encoded
 from muster.tasks.models import MODELS, AnyModel, Mlp, Model
-from muster.tasks.parts import trained_vector
+from muster.tasks.parts import moving_vector
+from muster.tasks.roles import Parts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -89,6 +90,10 @@ class Task(Plugin):
 
     model: AnyModel = Mlp(kind="mlp")
     """The model to train."""
+
+    parts: Parts | None = None
+    """The roles of entries of the model, by name ([models.md](models.md)). Absent: each entry has
+    its own."""
 
     data: Data = Data()
     """The data files."""
@@ -275,10 +280,10 @@ class OpenTask(ABC):
         return {"loss": loss + self.penalty(module)}
 
     def penalty(self, module: nn.Module) -> float:
-        """Return ½ · ridge · ‖θ‖² of the trained parameters."""
+        """Return ½ · ridge · ‖θ‖² of the parameters that training moves."""
         if not self.ridge:
             return 0.0
-        theta = trained_vector(module).astype(np.float64)
+        theta = moving_vector(module).astype(np.float64)
         return 0.5 * self.ridge * float(theta @ theta)
 
     @cached_property

@@ -14,8 +14,8 @@ from muster.emulator.fleet.scenario_faults import ScenarioFaults
 from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
+from muster.tasks.opening import open_task
 from muster.tasks.task import OpenTask
-from muster.tasks.tasks import read_task
 
 SERVER = "server:5001"
 """Where the server listens on the simulated network."""
@@ -67,7 +67,7 @@ def programs_of(scenario: Scenario, folder: Path) -> Programs:
     for part in ("setup", "devices"):
         (folder / part).mkdir(parents=True)
     configs = ProcessConfigs(scenario, folder)
-    task = read_task(configs.task.to_json()).open(scenario.devices, scenario.seed)
+    task = open_task(configs.task.to_json(), scenario.devices, scenario.seed)
     nursery = configs.nursery()
     prepared = prepare(task, folder, nursery.rational, nursery.together)
     host, _, port = SERVER.rpartition(":")

@@ -166,6 +166,7 @@ class Learner:
                     mask=mask,
                     correction=None if control is None else control.correction(),
                     state=state,
+                    local=before.local,
                 )
                 if keeps_state(trainer) and state is not None:
                     own = kept_state.to_bytes(state, trainer.kind)
@@ -198,7 +199,7 @@ class Learner:
             facts=trained.facts,
             report=trained.report,
         )
-        after = State(before.trained + 1, residual, life, kept, own)
+        after = State(before.trained + 1, residual, life, kept, own, trained.local)
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))
         return StoredUpdate(update, body)
 
@@ -208,7 +209,8 @@ class Learner:
         Args:
             step: the step of the device's life at which it was called.
         """
-        return Job(self.client, self._examples(call, step))
+        local = self.memory.before(call.key.round).local
+        return Job(self.client, self._examples(call, step), local)
 
     @property
     def rational(self) -> bool:

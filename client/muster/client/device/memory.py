@@ -28,7 +28,7 @@ from muster.wire.bodies import checksum as body_checksum
 _CHECKSUM = struct.Struct("<8s")
 """A record begins with the XXH3-64 of everything up to the body. The body's checksum is a field."""
 
-_FIELDS = struct.Struct(f"<QQ16s QQ QQ16sQ7dQ{len(Facts._fields)}d 11I")
+_FIELDS = struct.Struct(f"<QQ16s QQ QQ16sQ7dQ{len(Facts._fields)}d 13I")
 """The fields of fixed size of a record:
 
 - number of the record, round, checksum of the model;
@@ -36,8 +36,8 @@ _FIELDS = struct.Struct(f"<QQ16s QQ QQ16sQ7dQ{len(Facts._fields)}d 11I")
 - of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss,
   steps, and facts (NaN: not measured);
 - lengths of the parts that follow: client, lives before and after, residuals before and after,
-  control variates before and after, what else the device keeps before and after, report of the
-  update, and body.
+  control variates before and after, what else the device keeps before and after, local entries
+  before and after, report of the update, and body.
 """
 
 BODY_BYTES = 1 << 20
@@ -72,6 +72,8 @@ class State(NamedTuple):
             (`muster.client.device.rational`), a device of a hosted task what its app keeps, a
             device with a trainer of the user's own its state (`muster.client.training.kept_state`).
             Empty before its first round, and for all other devices.
+        local: the device's local entries of the model (`muster.tasks.parts.local_bytes`); empty
+            before its first round, and if the model has none.
     """
 
     trained: int = 0
@@ -79,6 +81,7 @@ class State(NamedTuple):
     life: tuple[float, ...] = ()
     control: bytes = b""
     own: bytes = b""
+    local: bytes = b""
 
 
 class StoredUpdate(NamedTuple):
@@ -218,7 +221,7 @@ class Memory:
         sent += [math.nan if fact is None else fact for fact in facts]
         pieces = client.encode(), *map(_packed, (before.life, after.life))
         pieces += before.residual, after.residual, before.control, after.control
-        pieces += before.own, after.own, report
+        pieces += before.own, after.own, before.local, after.local, report
         lengths = *map(len, pieces), len(body)
         trained = before.trained, after.trained
         fields = _FIELDS.pack(number, round, model, *trained, attempt, *sent, *lengths)
@@ -267,19 +270,17 @@ class Memory:
             return 0, None
         (checksum,) = _CHECKSUM.unpack_from(record)
         number, round, model, *fields = _FIELDS.unpack_from(record, _CHECKSUM.size)
-        trained, sent, lengths = fields[:2], fields[2:-11], fields[-11:]
+        trained, sent, lengths = fields[:2], fields[2:-13], fields[-13:]
         ends = list(accumulate(lengths, initial=_CHECKSUM.size + _FIELDS.size))
         *_, begins, end = ends
         checked = record[_CHECKSUM.size : begins]
         if len(record) < end or xxhash.xxh3_64_digest(checked) != checksum:
             return 0, None
         client, *parts, report, body = (record[start:stop] for start, stop in pairwise(ends))
-        lives, residuals, controls, owns = parts[:2], parts[2:4], parts[4:6], parts[6:]
+        lives, *kept = (parts[place : place + 2] for place in range(0, len(parts), 2))
         before, after = (
-            State(count, residual, _unpacked(life), control, own)
-            for count, residual, life, control, own in zip(
-                trained, residuals, lives, controls, owns, strict=True
-            )
+            State(count, residual, _unpacked(life), *others)
+            for count, life, residual, *others in zip(trained, lives, *kept, strict=True)
         )
         measured = sent[-len(Facts._fields) :]
         attempt, examples, *rest = sent[: -len(measured)]

@@ -170,8 +170,9 @@ def prepare(
     shapes = layout.schema
     if all(tensor.counted for tensor in shapes.tensors):
         raise ConfigError(
-            "task.model: no parameter of the model is trained, because all have requires_grad = "
-            "False; expected at least one that training may move"
+            "task.model: no parameter of the model is trained and travels, because all have "
+            "requires_grad = False, or task.parts says that they are frozen or local; expected at "
+            "least one"
         )
     body = vector_of(module).astype(WIRE).tobytes()
     if folder is not None:

@@ -34,7 +34,10 @@ class Descent:
     Args:
         devices: the number of devices; None: one, without a dimension for devices.
         mask: the coordinates that are trained; None: all.
+        received: shape (parameters,), or (devices, parameters) if the devices begin with different
+            ones.
         correction: added to the gradient of every step after it was clipped, shape (parameters,).
+        travels: how many of the parameters travel; those after them are local. None: all.
     """
 
     def __init__(
@@ -48,12 +51,15 @@ class Descent:
         devices: int | None = None,
         mask: Mask | None = None,
         correction: Vector | None = None,
+        travels: int | None = None,
     ) -> None:
         start = torch.from_numpy(received.astype(np.float32)).to(device)
-        self.theta = start if devices is None else start.repeat(devices, 1)
+        same = devices is not None and start.dim() == 1
+        self.theta = start.repeat(devices or 0, 1) if same else start
         self.gradient = torch.zeros_like(self.theta)
         self._of_all = self.theta, self.gradient
-        self._received = received
+        self._received = received[..., :travels]
+        self._travels = travels
         self._settings = settings
         self._ridge = ridge
         self._rate = settings.learning_rate_at(round)
@@ -91,7 +97,7 @@ class Descent:
             return  # gradients of all steps, at the received parameters, add up
         theta, gradient, settings = self.theta, self.gradient, self._settings
         if self._start is not None and settings.proximal_mu:
-            gradient.add_(theta - self._start, alpha=settings.proximal_mu)
+            self._pull(theta, gradient, self._start, settings.proximal_mu)
         if self._others is not None:
             gradient.masked_fill_(self._others, 0.0)
         if settings.clip_norm is not None:
@@ -109,6 +115,13 @@ class Descent:
             # a gradient.
             torch.where(self._others, self._start, theta, out=theta)
 
+    def _pull(self, theta: Tensor, gradient: Tensor, start: Tensor, mu: float) -> None:
+        """Add the gradient of the proximal term, which local parameters have not."""
+        if start.dim() > 1:
+            start = start[: len(theta)]
+        away = (theta - start)[..., : self._travels]
+        gradient[..., : self._travels].add_(away, alpha=mu)
+
     def _project(self, vector: Tensor, radius: float) -> None:
         """Scale the parameters of one device so that those that it trains have at most this
         norm."""
@@ -117,11 +130,15 @@ class Descent:
         if norm > radius:
             vector.mul_(radius / norm)
 
+    def local(self, place: int) -> Vector:
+        """The local parameters of one of several devices after its steps, shape (local,)."""
+        return self._of_all[0][place, self._travels :].cpu().numpy()
+
     def updates(self) -> Vector:
         """Return what the devices return after their steps: float32, in the shape that `theta` had
-        at first."""
+        at first, but of the parameters that travel alone."""
         self._finish(self.gradient)
-        theta, gradient = self._of_all
+        theta, gradient = (each[..., : self._travels] for each in self._of_all)
         if self._settings.gradient:
             updates = gradient.cpu().numpy()
         else:

@@ -2,7 +2,7 @@
 
 `train` is a pure function of its arguments: the minibatches and torch's draws (dropout) come from
 streams named after the seed, the client and the round. The module is only a scratch pad, so its
-parameters on entry do not matter.
+parameters on entry do not matter, except local ones if they are not given.
 """
 
 import math
@@ -47,6 +47,7 @@ def train(
     mask: Mask | None = None,
     correction: Vector | None = None,
     state: dict[str, Any] | None = None,
+    local: bytes | None = None,
 ) -> Trained:
     """Train from the received model on a client's examples.
 
@@ -60,6 +61,8 @@ def train(
         correction: c − c_i of the control variates, shape (parameters,), which is added to the
             gradient of every local step after it was clipped; None: there are none.
         state: what a user's own trainer keeps on the device from round to round; it changes it.
+        local: the client's local entries before the round (`muster.tasks.parts.local_bytes`),
+            empty before its first one; None: those that the module has.
 
     Raises:
         RemoteProtocolError: `received` does not fit the module.
@@ -72,6 +75,8 @@ def train(
         "base_version": base_version,
     }
     loss = None
+    if local is not None:
+        parts.load_local(module, local)
     if settings.initial_loss:
         _check_length(parts.travelling(module), received, base_version)
         loss = loss_at(received, task, module, examples)
@@ -92,6 +97,8 @@ def train(
                 f"(requires_grad = False), which no other device would have; expected that it "
                 f"moves only parameters that are trained"
             )
+    if kept := parts.local_bytes(module):
+        trained = replace(trained, local=kept)
     return finished(trained, loss, settings, seed, client, round)
 
 
@@ -138,7 +145,20 @@ def _descend(
     if buffers:
         moved, counted = np.split(received, [sum(parameter.numel() for parameter in parameters)])
         parts.load_counted(module, counted)
-    descent = Descent(moved, settings, round, task.ridge, device, mask=mask, correction=correction)
+    travels = len(moved)
+    if local := parts.local_parameters(module):
+        parameters += local
+        moved = np.concatenate([moved, parts.local_vector(module)])
+    descent = Descent(
+        moved,
+        settings,
+        round,
+        task.ridge,
+        device,
+        mask=mask,
+        correction=correction,
+        travels=travels,
+    )
     narrow = _bind(parameters, descent)
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
@@ -216,7 +236,8 @@ def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examp
         loss = task.loss(outputs, y).item()
     if not task.ridge:
         return loss
-    flat = torch.from_numpy(received[:moved].astype(np.float32)).to(device)
+    theta = np.concatenate([received[:moved], parts.local_vector(module)])
+    flat = torch.from_numpy(theta.astype(np.float32)).to(device)
     norm: float = torch.linalg.vector_norm(flat, dtype=torch.float64).item()
     return loss + 0.5 * task.ridge * norm**2
 

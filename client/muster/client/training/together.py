@@ -7,8 +7,10 @@ bits of a device's update depend on the size of a minibatch, but not on the devi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ from muster.client.training.trainer import Trained
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
+from muster.tasks import parts
 from muster.tasks.task import Examples, OpenTask, fits_loss
 
 _MOST_ROWS = 1 << 22
@@ -31,10 +34,15 @@ _MOST_ROWS = 1 << 22
 
 
 class Job(NamedTuple):
-    """The training of a device in a round."""
+    """The training of a device in a round.
+
+    Attributes:
+        local: its local entries before the round; empty before its first one.
+    """
 
     client: str
     examples: Examples
+    local: bytes = b""
 
 
 class Ahead(NamedTuple):
@@ -101,43 +109,69 @@ def train_together(
     Returns:
         What `train` returns for each job, up to rounding, in the order of the jobs.
     """
-    losses = [
-        loss_at(received, task, module, job.examples) if settings.initial_loss else None
-        for job in jobs
-    ]
+    begins = [_begin(task, module, received, job, settings) for job in jobs]
     rows = [_rows(job, settings, width, seed, round) for job in jobs]
     # The devices with most steps first: those that still have steps are the first ones, always.
     order = sorted(range(len(jobs)), key=lambda number: -len(rows[number]))
     device = next(module.parameters()).device
     ordered = [jobs[n] for n in order], [rows[n] for n in order]
     minibatches = _Minibatches(*ordered, width, device)
-    descent = Descent(received, settings, round, task.ridge, device, devices=len(jobs))
-    totals = _descend(task, require_layers(task, module), minibatches, descent)
+    start, travels = received, len(received)
+    if parts.local_parameters(module):
+        start = np.stack([np.concatenate([received, begins[n][1]]) for n in order])
+    descent = Descent(
+        start, settings, round, task.ridge, device, devices=len(jobs), travels=travels
+    )
+    gradient_by = partial(StackedGradient, task, require_layers(task, module), _places(module))
+    totals = _descend(task.ridge, gradient_by, minibatches, descent)
     updates = descent.updates()
     results: dict[int, Trained] = {}
     for place, number in enumerate(order):
         job, steps = jobs[number], len(rows[number])
         mean = totals[place] / steps if steps else math.nan
         trained = Trained(updates[place], len(job.examples), mean, steps)
-        results[number] = finished(trained, losses[number], settings, seed, job.client, round)
+        if start.ndim > 1:
+            parts.load_local_parameters(module, descent.local(place))
+            trained = replace(trained, local=parts.local_bytes(module))
+        results[number] = finished(trained, begins[number][0], settings, seed, job.client, round)
     return [results[number] for number in range(len(jobs))]
 
 
+def _begin(
+    task: OpenTask, module: nn.Module, received: Vector, job: Job, settings: Training
+) -> tuple[float | None, Vector]:
+    """A device's loss before it trains, if it is asked for, and its local parameters."""
+    parts.load_local(module, job.local)
+    asked = settings.initial_loss
+    loss = loss_at(received, task, module, job.examples) if asked else None
+    return loss, parts.local_vector(module)
+
+
+def _places(module: nn.Module) -> Mapping[int, int]:
+    """Where each parameter of a module begins in the vector that is trained, by its id."""
+    moving = parts.moving(module)
+    ends = accumulate(parameter.numel() for parameter in moving)
+    return {id(each): end - each.numel() for each, end in zip(moving, ends, strict=True)}
+
+
 def _descend(
-    task: OpenTask, layers: Sequence[Layer], minibatches: "_Minibatches", descent: Descent
+    ridge: float,
+    gradient_by: Callable[[Descent], "StackedGradient"],
+    minibatches: "_Minibatches",
+    descent: Descent,
 ) -> list[float]:
     """Take all steps; return the sum of the losses of each device."""
     devices = len(descent.theta)
     totals = torch.zeros(devices, dtype=torch.float64, device=descent.theta.device)
-    add_gradient = StackedGradient(task, layers, descent)
+    add_gradient = gradient_by(descent)
     for step, active in enumerate(minibatches.active):
         if active < devices:
             devices = active
             descent.keep(devices)
-            add_gradient = StackedGradient(task, layers, descent)
-        if task.ridge:
+            add_gradient = gradient_by(descent)
+        if ridge:
             norms = torch.linalg.vector_norm(descent.theta, dim=1)
-            totals[:devices] += 0.5 * task.ridge * norms**2
+            totals[:devices] += 0.5 * ridge * norms**2
         totals[:devices] += add_gradient(*minibatches.at(step))
         descent.step()
     return [float(total) for total in totals.tolist()]
@@ -225,23 +259,29 @@ class StackedGradient:
     """Adds the gradients of several devices by the chain rule, as `LayeredGradient` does for one.
 
     Args:
+        places: see `_places`.
         descent: its `theta` and `gradient` are used until devices leave it.
     """
 
-    def __init__(self, task: OpenTask, layers: Sequence[Layer], descent: Descent) -> None:
+    def __init__(
+        self,
+        task: OpenTask,
+        layers: Sequence[Layer],
+        places: Mapping[int, int],
+        descent: Descent,
+    ) -> None:
         self._task = task
         self._layers: list[_StackedLayer] = []
-        place = 0
 
-        def following(shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-            nonlocal place
-            begin, place = place, place + math.prod(shape)
-            theta, gradient = (of[:, begin:place] for of in (descent.theta, descent.gradient))
-            return theta.view(-1, *shape), gradient.view(-1, *shape)
+        def of(parameter: Tensor) -> tuple[Tensor, Tensor]:
+            begin = places[id(parameter)]
+            end = begin + parameter.numel()
+            theta, gradient = (each[:, begin:end] for each in (descent.theta, descent.gradient))
+            return theta.view(-1, *parameter.shape), gradient.view(-1, *parameter.shape)
 
         for layer, activation in layers:
-            weight, of_weight = following(layer.weight.shape)
-            bias, of_bias = (None, None) if layer.bias is None else following(layer.bias.shape)
+            weight, of_weight = of(layer.weight)
+            bias, of_bias = (None, None) if layer.bias is None else of(layer.bias)
             self._layers.append(_StackedLayer(weight, of_weight, bias, of_bias, activation))
 
     def __call__(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:

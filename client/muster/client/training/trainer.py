@@ -40,6 +40,8 @@ class Trained:
         train_steps: number of local steps taken.
         facts: what else is reported of the training.
         report: what the app of a hosted task reports to its strategy; empty without one.
+        local: the device's local entries after training (`muster.tasks.parts.local_bytes`); empty
+            if the model has none. It need not be given by a trainer of the user's own.
     """
 
     delta: Vector
@@ -48,6 +50,7 @@ class Trained:
     train_steps: int
     facts: Facts = NO_FACTS
     report: bytes = b""
+    local: bytes = b""
 
 
 class TrainingError(Exception):

@@ -25,6 +25,7 @@ from muster.emulator.scenario.population import Resident, write_population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.rounds.selection import WeightedSelection
+from muster.tasks.opening import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Learning:
         modelled = any(device.examples_per_s is not None for device in devices)
         if not (sized or modelled or isinstance(scenario.server.selection, WeightedSelection)):
             return cls([1] * scenario.devices, 0)
-        task = scenario.task.open(scenario.devices, scenario.seed)
+        task = opened(scenario.task, scenario.devices, scenario.seed)
         if not sized:
             return cls(task.examples, 0)
         from muster.tasks.parts import layout_of  # torch takes seconds

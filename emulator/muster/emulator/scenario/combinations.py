@@ -59,6 +59,8 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
     if server.goal is not None:
         yield Required(Requirement.GOAL, str(server.goal))
     yield from _required_by_training(scenario.training)
+    if scenario.task.parts is not None and scenario.task.parts.local:
+        yield Required(Requirement.LOCAL_PARTS, "task.parts.local")
     if scenario.task.hosted:
         yield Required(Requirement.APP, "task")
     if scenario.verify:
@@ -246,6 +248,11 @@ def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.NO_ACCURACY, task.kind)
     elif task.validation_ratio == 0:
         yield Withheld(Withholder.NO_VALIDATION)
+    if task.parts is not None:
+        yield Withheld(Withholder.PARTS)
+        if task.parts.local:
+            shown = f"the entries {', '.join(map(repr, task.parts.local[:3]))}"
+            yield Withheld(Withholder.LOCAL_PARTS, shown)
     if not any(group.gateway for group in scenario.groups):
         yield Withheld(Withholder.NO_LINKS)
     if not any(group.covariates.z for group in scenario.groups):

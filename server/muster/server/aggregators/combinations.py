@@ -114,6 +114,9 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.CONTROL_VARIATES, W.COUNTED): "task.model: {by!r} corrects gradients by control variates, "
     "and {found} have none; take a rule without control variates, for example fedavg, or a model "
     "without such buffers (group or layer normalisation)",
+    (R.CONTROL_VARIATES, W.LOCAL_PARTS): "task.parts.local: {by!r} corrects gradients by control "
+    "variates, and {found} have none, because they stay on their device; take a rule without "
+    "control variates, for example fedavg",
     (R.PLAIN_SGD, W.WEIGHTED_STEPS): "server.aggregator: {by!r} takes Δ/(K·η) for the mean "
     "gradient of K local steps, which holds only for plain SGD, but found {found}; leave that out",
     (R.PLAIN_SGD, W.OTHER_STEPS): "server.aggregator: {by!r} takes Δ/(K·η) for the mean gradient "
@@ -171,6 +174,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.MASK, W.COUNTED): "{place}.mask: a mask says which entries are trained, but forward passes "
     "change {found}, whatever is trained; leave the mask out, or take a model without such buffers "
     "(group or layer normalisation)",
+    (R.MASK, W.PARTS): "{place}.mask: a mask is drawn from the units of a model of which all "
+    "parameters travel, but task.parts gives some another role; leave one of them out",
     (R.MASK, W.TRAINER): "{place}.mask: muster's own training keeps to masks, but training.trainer "
     "is {found!r}; expected no trainer with masks",
     (R.MASK, W.PROJECTION): "{place}.mask: training.projection_radius = {found} would scale the "
@@ -291,6 +296,15 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.APP, W.RATIONAL): "{place}.participation: rational devices judge models on examples that "
     "muster knows; leave kind = 'rational' out",
     (R.APP, W.GROUP_LENGTHS): "{place}.training: the app decides how long it trains; leave it out",
+    (R.APP, W.PARTS): "task.parts: an app trains with a model of its own; name arrays that stay "
+    "on their device in task.local_arrays, and leave task.parts out",
+    (R.GRADIENT, W.LOCAL_PARTS): "training.gradient: devices return a gradient and train nothing, "
+    "so {found} would never change; leave gradient out, or task.parts.local",
+    (R.OWN_MODEL, W.LOCAL_PARTS): "task.parts.local: rational devices go on training from a whole "
+    "model of their own, but {found} stay beside it; leave task.parts.local out, or "
+    "participation.kind = 'compliant'",
+    (R.LOCAL_PARTS, W.MEASUREMENTS): "server.{found}: the server has no entries of devices, so it "
+    "cannot measure models with those that task.parts.local leaves there; leave it out",
     (R.BATTERY, W.NO_BATTERY): "{key}.do: {by} needs a battery, but the devices of group {found!r} "
     "have none; choose another target, or device.profile = 'phone' or 'tablet'",
     (R.SPEED, W.NO_SPEED): "{key}.do: {by} multiplies modelled seconds of training, but group "

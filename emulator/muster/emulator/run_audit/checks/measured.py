@@ -22,7 +22,7 @@ from muster.server.aggregators import State
 from muster.server.evaluation.process import ModelEvaluation, Order
 from muster.server.evaluation.schedule import setup_of
 from muster.server.settings.process import ServerProcess
-from muster.tasks.tasks import read_task
+from muster.tasks.opening import open_task
 
 _ROUNDED = 1e-5
 """The largest relative difference of a loss that was measured on two machines, in float32."""
@@ -43,7 +43,7 @@ def check_task(evidence: Evidence, log: CheckLog) -> None:
     from muster.tasks.parts import vector_of
 
     try:
-        task = read_task(config.task).open(len(config.population), config.seed)
+        task = open_task(config.task, len(config.population), config.seed)
         made = prepare(task, None, {})
         initial = vector_of(task.module()).astype(WIRE)
     except (MusterError, OSError, ValueError) as error:
