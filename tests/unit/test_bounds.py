@@ -28,11 +28,12 @@ from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.selection import SELECTIONS
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
+from muster.tasks.sources import SOURCES
 from muster.tasks.tasks import TASKS
 
 REGISTRIES: tuple[Registry[Any], ...] = (
-    TASKS, MODELS, PARTITIONS, OPTIMIZERS, SCHEDULES, DISTRIBUTIONS, ENROLLMENTS, AVAILABILITIES,
-    CODECS, SELECTIONS, AGGREGATORS, CLASSIFIERS, FAULTS,
+    TASKS, MODELS, PARTITIONS, SOURCES, OPTIMIZERS, SCHEDULES, DISTRIBUTIONS, ENROLLMENTS,
+    AVAILABILITIES, CODECS, SELECTIONS, AGGREGATORS, CLASSIFIERS, FAULTS,
 )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ from muster.server.settings.server import Guard, ServerSettings, Target
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.parts import vector_of
+from muster.tasks.sources import SOURCES
 from muster.tasks.tasks import TASKS
 
 BASE: dict[str, Any] = {
@@ -136,6 +137,7 @@ PLUG_INS: list[tuple[Registry[Any], Place]] = [
     (TASKS, ("task", {})),
     (MODELS, ("task.model", DIGITS)),
     (PARTITIONS, ("task.partition", DIGITS)),
+    (SOURCES, ("task.source", DIGITS)),
     (OPTIMIZERS, ("training.optimizer", {})),
     (SCHEDULES, ("training.learning_rate", {})),
     (SELECTIONS, ("server.selection", {})),
@@ -159,7 +161,7 @@ PLUG_INS: list[tuple[Registry[Any], Place]] = [
 
 FILES = {
     "file", "trace", "20news", "cifar10", "fashion-mnist", "mnist", "shakespeare", "uci-har",
-    "lstm", "flower",
+    "lstm", "flower", "own", "csv", "npz",
 }  # fmt: skip
 """Kinds that need files. An app of Flower is a folder. An lstm reads texts, and all texts are
 files."""

@@ -39,8 +39,8 @@ class Classification(Task):
 
     standardise: bool = False
     """Whether values are shifted and scaled so that those of all training examples of the data set
-    have mean 0 and standard deviation 1, in each channel of pictures in colour. Otherwise they are
-    scaled to at most 1. Not for texts."""
+    have mean 0 and standard deviation 1, in each channel of pictures in colour, and in each column
+    of a table. Otherwise pictures are scaled to at most 1. Not for texts."""
 
     @field_validator("model")
     @classmethod

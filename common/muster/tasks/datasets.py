@@ -38,8 +38,8 @@ class Dataset:
         train_unit: shape (examples,), the piece of data from which each example was cut. All
             examples of a piece go either to training or to validation.
         standard: mean and standard deviation of the training examples' values, which `scaled` maps
-            to 0 and 1; shape (channels, 1, 1) for pictures in colour, else (). None: it divides by
-            `brightest`.
+            to 0 and 1; shape (channels, 1, 1) for pictures in colour, (features,) for rows of a
+            table, else (). None: it divides by `brightest`.
     """
 
     train_x: Any
@@ -116,16 +116,16 @@ class Dataset:
 def _mean_and_deviation(
     values: npt.NDArray[Any],
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Those of each channel of pictures in colour, else of all values; 1 in place of a deviation of
-    0."""
-    axes = (0, 2, 3) if values.ndim == 4 else None
+    """Those of each channel of pictures in colour, of each column of a table, else of all values; 1
+    in place of a deviation of 0."""
+    axes = {4: (0, 2, 3), 2: (0,)}.get(values.ndim)
     mean = np.asarray(values.mean(axes, dtype=np.float64))
     # In blocks: float64 takes eight times the memory of pictures.
     blocks = (values[first : first + 1_000] for first in range(0, len(values), 1_000))
     squares = sum(np.square(block, dtype=np.float64).sum(axes) for block in blocks)
     deviation = np.sqrt(np.maximum(squares * (mean.size / values.size) - mean**2, 0.0))
     deviation = np.where(deviation > 0, deviation, 1.0)
-    shape = (-1, 1, 1) if values.ndim == 4 else ()
+    shape = {4: (-1, 1, 1), 2: (-1,)}.get(values.ndim, ())
     return mean.astype(np.float32).reshape(shape), deviation.astype(np.float32).reshape(shape)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
@@ -85,6 +85,9 @@ class Task(Plugin):
     hosted: ClassVar[bool] = False
     """Whether the open task is a `muster.tasks.hosted.HostedTask`, whose devices keep state."""
 
+    tried: ClassVar[bool] = False
+    """Whether data of the user's own are tried before a run starts."""
+
     kind: str = Field(default="", alias="name")
     """The registered name of the task, `module:Class`, or `module:function`."""
 
@@ -136,6 +139,10 @@ class Task(Plugin):
         Raises:
             ConfigError: data files are missing or altered.
         """
+
+    def paths(self) -> Sequence[str]:
+        """The files and folders that `open` reads, as every process of a run sees them."""
+        return [] if self.data.directory is None else [self.data.directory]
 
     def needs(self) -> frozenset[str]:
         """Return the names of the columns of covariates Z that shape the clients' data.

@@ -13,6 +13,7 @@ from muster.tasks.columns import decoded
 from muster.tasks.flower.opened import Flower
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.own import FunctionRegistry, Own
+from muster.tasks.own_data import OwnData
 from muster.tasks.reading import News, Shakespeare
 from muster.tasks.regression import LinearRegression, Quadratic
 from muster.tasks.task import SENT_Z, OpenTask, Task
@@ -26,6 +27,7 @@ BUILT_IN: dict[str, type[Task]] = {
     "linear": LinearRegression,
     "logistic": LogisticRegression,
     "mnist": Mnist,
+    "own": OwnData,
     "quadratic": Quadratic,
     "shakespeare": Shakespeare,
     "uci-har": UciHar,

@@ -29,7 +29,7 @@ class Natural(Partition):
             raise ConfigError(
                 "task.partition: natural gives each client the examples of a user, and these data "
                 "have no users; expected another partition, or a task with users: uci-har, "
-                "shakespeare"
+                "shakespeare, or own with task.source.user"
             )
         require_examples(len(labels), clients, 1)
         there = np.unique(users)

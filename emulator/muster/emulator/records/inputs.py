@@ -83,9 +83,15 @@ def _modules(source: Source) -> Mapping[str, str] | None:
 
 
 def _files(source: Source) -> Mapping[str, str]:
-    """The files that the scenario names; of a folder, which is an app, its code and settings."""
-    named = [file for path in named_files(source.settings) for file in _code_in(path)]
-    return {str(file): _sha256(file) or NOTHING for file in named}
+    """The files that the scenario names. A folder with data is one input; of a folder that is an
+    app, its code and settings are."""
+    task = source.settings.get("task")
+    app = task.get("app") if isinstance(task, Mapping) else None
+    found = {}
+    for path in named_files(source.settings):
+        for file in _code_in(path) if str(path) == app else [path]:
+            found[str(file)] = (_of_folder(file) if file.is_dir() else _sha256(file)) or NOTHING
+    return found
 
 
 def _code_in(path: Path) -> list[Path]:
@@ -94,6 +100,15 @@ def _code_in(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for suffix in ("py", "toml") for file in path.rglob(f"*.{suffix}"))
     return [file for file in found if not any(p[0] == "." for p in file.relative_to(path).parts)]
+
+
+def _of_folder(folder: Path) -> str:
+    """The SHA-256 of the names and the contents of all files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            digest.update(f"{_sha256(path)} {path.relative_to(folder)}\n".encode())
+    return digest.hexdigest()
 
 
 def _in_folder(name: str) -> Callable[[Source], Mapping[str, str] | None]:

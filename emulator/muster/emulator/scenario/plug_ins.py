@@ -19,12 +19,14 @@ from muster.server.rounds.selection import SELECTIONS
 from muster.server.rounds.staleness import STALENESS_WEIGHTS
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
+from muster.tasks.sources import SOURCES
 from muster.tasks.tasks import TASKS
 
 PLUG_INS: Mapping[str, Registry[Any]] = {
     "task": TASKS,
     "task.model": MODELS,
     "task.partition": PARTITIONS,
+    "task.source": SOURCES,
     "training.optimizer": OPTIMIZERS,
     "training.learning_rate": SCHEDULES,
     "groups.covariates, groups.device": DISTRIBUTIONS,

@@ -137,7 +137,7 @@ def _set_files(values: dict[str, Any], scenario: Path) -> None:
 
 def named_files(values: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the files and folders that decide a run and that the settings of a scenario name, as
-    `read_scenario` has settled them. The files of data sets are not among them."""
+    `read_scenario` has settled them. The files of built-in data sets are not among them."""
     for table, key in _file_settings(values):
         if isinstance(table, Mapping) and isinstance(table.get(key), str):
             yield Path(table[key])
@@ -146,7 +146,11 @@ def named_files(values: Mapping[str, Any]) -> Iterator[Path]:
 def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     """The tables and keys of settings that name files; the table may be of another type, and the
     key may be missing."""
-    yield values.get("task"), "app"
+    task = values.get("task")
+    yield task, "app"
+    source = task.get("source") if isinstance(task, Mapping) else None
+    yield source, "path"
+    yield source, "test_path"
     groups = values.get("groups")
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):

@@ -317,8 +317,7 @@ class Site:
         return Mount(str(source.parent), str(Path(_inside(name)).parent))
 
     def _data(self) -> list[Mount]:
-        directory = self.scenario.task.data.directory
-        return [Mount(directory, directory)] if directory is not None else []
+        return [Mount(path, path) for path in self.scenario.task.paths()]
 
     def _own(self) -> list[Mount]:
         """Mounts of the folders of PYTHONPATH, and of the folder of the user's own code."""

@@ -1,0 +1,111 @@
+"""Classification of examples that the user brings in files."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from muster.common.seeds import stream
+from muster.tasks.classification import Classification
+from muster.tasks.datasets import Dataset
+from muster.tasks.sources import SOURCES, AnySource
+from muster.tasks.sources.contract import listed, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from muster.tasks.sources.contract import Array, Rows
+
+
+class OwnData(Classification):
+    """Data of your own, in files: arrays, tables or pictures with a label each.
+
+    Labels are numbered from 0 in the order of their values. The natural partition gives each device
+    one of the users, in the order of their names.
+    """
+
+    tried: ClassVar = True
+
+    source: AnySource
+    """Where the examples come from: a table with the `kind` of source and its settings."""
+
+    test_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the examples that are left out of training, for evaluation, if the source has no
+    examples for testing. They are drawn once, whatever the scenario's seed."""
+
+    def check(self) -> None:
+        self.source.check()
+
+    def paths(self) -> Sequence[str]:
+        return self.source.paths()
+
+    def dataset(self) -> Dataset:
+        return _read(self.source.to_json(), self.test_ratio)
+
+
+@cache
+def _read(source: str, test_ratio: float) -> Dataset:
+    """Read the examples of a source, written as JSON, once per process."""
+    found = SOURCES.parse(json.loads(source))
+    found.check()  # type: ignore[attr-defined]
+    rows, test = found.read()  # type: ignore[attr-defined]
+    return dataset_of(rows, test, test_ratio, found.path)  # type: ignore[attr-defined]
+
+
+def dataset_of(rows: Rows, test: Rows | None, test_ratio: float, path: str) -> Dataset:
+    """Return examples with numbered labels and users.
+
+    Args:
+        test_ratio: see `OwnData`, if `test` is None.
+        path: from where they come, for messages.
+
+    Raises:
+        ConfigError: there are too few examples, or too many labels.
+    """
+    if len(rows) < 2 or (test is not None and not len(test)):
+        raise refused(path, "at least two examples, and one for testing", str(len(rows)))
+    labels = rows.y if test is None else np.concatenate([rows.y, test.y])
+    names, number = np.unique(labels, return_inverse=True)
+    _require_classes(names, len(labels), path)
+    x, y, user = rows.x, number[: len(rows)], _numbered(rows.user)
+    if test is not None:
+        train, test_x, test_y = np.arange(len(rows)), test.x, number[len(rows) :]
+    else:
+        order = stream(0, "own", "split").permutation(len(rows))
+        cut = min(max(1, round(test_ratio * len(rows))), len(rows) - 1)
+        held, train = np.sort(order[:cut]), np.sort(order[cut:])
+        test_x, test_y = x[held], y[held]
+    return Dataset(
+        x[train],
+        y[train],
+        test_x,
+        test_y,
+        brightest=255 if x.dtype == np.uint8 else 1,
+        labels=len(names),
+        train_user=None if user is None else user[train],
+    )
+
+
+def _require_classes(names: Array, examples: int, path: str) -> None:
+    """Check that labels are classes."""
+    if names.dtype.kind == "f" and (names != np.floor(names)).any():
+        fraction = names[names != np.floor(names)][0]
+        raise refused(f"{path}, labels", "whole numbers or texts", f"{fraction}")
+    if len(names) < 2:
+        raise refused(f"{path}, labels", "two classes at least", f"only {listed(list(names))}")
+    if len(names) > max(2, examples // 2):
+        raise refused(
+            f"{path}, labels",
+            f"fewer classes than half of the {examples} examples",
+            f"{len(names)}: {listed(list(names), 5)}",
+        )
+
+
+def _numbered(users: Array | None) -> npt.NDArray[np.int64] | None:
+    return None if users is None else np.unique(users, return_inverse=True)[1].astype(np.int64)

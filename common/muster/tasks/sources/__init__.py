@@ -1,0 +1,20 @@
+"""Sources of data of the user's own. The contract is in `contract`."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, SerializeAsAny
+
+from muster.common.plugins import Registry
+from muster.tasks.sources.arrays import Arrays
+from muster.tasks.sources.contract import Rows, Source
+from muster.tasks.sources.delimited import Csv
+
+BUILT_IN: dict[str, type[Source]] = {
+    "csv": Csv,
+    "npz": Arrays,
+}
+SOURCES = Registry("source", "muster.sources", BUILT_IN)
+AnySource = Annotated[SerializeAsAny[Source], BeforeValidator(SOURCES.parse)]
+"""A source as a setting."""
+
+__all__ = ["BUILT_IN", "SOURCES", "AnySource", "Rows", "Source"]

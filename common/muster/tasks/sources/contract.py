@@ -1,0 +1,116 @@
+"""Data of the user's own: where labelled examples come from. A source reads them into arrays.
+
+A message about a file says which file, line or row and column it means, what was expected and what
+was found.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from muster.common.errors import ConfigError
+from muster.common.plugins import Plugin
+
+Text = Annotated[str, Field(min_length=1, max_length=4096)]
+"""A path, or the name of a column."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Labelled examples as they were read.
+
+    Attributes:
+        x: numbers, shape (examples, *shape of one).
+        y: the label of each example: whole numbers or texts, shape (examples,).
+        user: whose each example is, for the natural partition: numbers or texts; None: unknown.
+    """
+
+    x: Array
+    y: Array
+    user: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Source(Plugin):
+    """A source of labelled examples."""
+
+    needs: ClassVar[tuple[str, str] | None] = None
+    """A module that it imports, and the extra of muster that has it."""
+
+    path: Text
+    """The file, or the folder, with the examples; relative to the scenario file."""
+
+    def paths(self) -> Sequence[str]:
+        """The files and folders that it reads."""
+        return [self.path]
+
+    def check(self) -> None:
+        """Check early that there is something to read.
+
+        Raises:
+            ConfigError: a file or a package is missing.
+        """
+        for path in self.paths():
+            if not Path(path).exists():
+                raise ConfigError(
+                    f"task.source: {path} does not exist; expected a path relative to the "
+                    f"scenario file"
+                )
+        if self.needs is not None and find_spec(self.needs[0]) is None:
+            raise ConfigError(
+                f"task.source: {self.kind} needs the package {self.needs[0]}; install it by "
+                f"pip install 'muster-fl[{self.needs[1]}]'"
+            )
+
+    @abstractmethod
+    def read(self) -> tuple[Rows, Rows | None]:
+        """Return the examples, and those for testing; None: the source does not divide them.
+
+        Raises:
+            ConfigError: they cannot be read, or are not labelled examples.
+        """
+
+
+def refused(where: object, expected: str, found: str, mend: str = "") -> ConfigError:
+    """The mistake in a source, as an error to raise.
+
+    Args:
+        where: file, line or row, and column.
+    """
+    return ConfigError(
+        f"task.source: {where}: expected {expected}, found {found}{mend and f'; {mend}'}"
+    )
+
+
+def listed(names: Sequence[object], most: int = 20) -> str:
+    """Names for a message."""
+    shown = ", ".join(map(str, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "none"
+
+
+def require_finite(x: Array, where: object) -> None:
+    """Check that examples have no NaN and no infinite values.
+
+    Raises:
+        ConfigError: there is one; the message names its row, from 0.
+    """
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        value = x[row][~np.isfinite(x[row])].flat[0]
+        raise refused(
+            f"{where}, row {row}",
+            "finite numbers",
+            str(value),
+            "fill such values, or leave the rows out",
+        )

@@ -1,0 +1,149 @@
+"""Tables: one row for every example, with the label in a column."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from muster.common.errors import ConfigError
+from muster.tasks.sources.contract import Array, Rows, Source, Text, listed, refused
+
+
+class Columns:
+    """The columns of a table.
+
+    Attributes:
+        values: arrays or lists by name, all of the same length; texts, or what a file has.
+        place: says where a row is, for messages, for example its file and line.
+    """
+
+    def __init__(self, values: Mapping[str, Any], source: str, lines: Sequence[int] = ()) -> None:
+        self.values = values
+        self._source = source
+        self._lines = lines
+
+    def place(self, name: str, row: int) -> str:
+        number = f"line {self._lines[row]}" if self._lines else f"row {row}"
+        return f"{self._source}, {number}, column {name}"
+
+    def of(self, name: str) -> Any:
+        """The values of a column.
+
+        Raises:
+            ConfigError: there is no such column.
+        """
+        if name not in self.values:
+            raise refused(self._source, f"a column {name!r}", listed(list(self.values)))
+        return self.values[name]
+
+    def numbers(self, name: str) -> Array:
+        """A column of numbers, or of arrays of numbers, as float32 (pixels as they are)."""
+        values = self.of(name)
+        try:
+            found = np.asarray(values)
+            if found.dtype == object:
+                found = np.stack([np.asarray(value) for value in values])
+            if found.dtype == np.uint8 and found.ndim > 1:
+                return found
+            with np.errstate(over="ignore"):
+                found = found.astype(np.float64).astype(np.float32)
+        except (TypeError, ValueError):
+            raise self._no_number(name, values) from None
+        if not np.isfinite(found).all():
+            raise self._no_number(name, values)
+        return found
+
+    def _no_number(self, name: str, values: Any) -> ConfigError:
+        """The mistake in the first row that has no number."""
+        shape = None
+        for row, value in enumerate(values):
+            try:
+                number = np.asarray(value).astype(np.float64)
+                with np.errstate(over="ignore"):
+                    bad = not np.isfinite(number.astype(np.float32)).all()
+                shape = number.shape if shape is None else shape
+                if not bad and number.shape == shape:
+                    continue
+            except (TypeError, ValueError):
+                pass
+            shown = "nothing" if value is None or value == "" else f"{value!r:.60}"
+            return refused(
+                self.place(name, row),
+                "a finite number",
+                shown,
+                "fill it, leave the row out, or name other columns in task.source.features",
+            )
+        return refused(f"{self._source}, column {name}", "numbers", "something else")
+
+    def words(self, name: str) -> Array:
+        """A column of labels or users: whole numbers if all are such, else texts.
+
+        Raises:
+            ConfigError: one is missing, or is a fraction.
+        """
+        values = self.of(name)
+        for row, value in enumerate(values):
+            if isinstance(value, np.ndarray | list | dict):
+                raise refused(self.place(name, row), "a number or a text", f"{value!r:.60}")
+            if value is None or value == "" or value != value:
+                raise refused(self.place(name, row), "a value", "nothing")
+        try:
+            numbers = np.asarray(values).astype(np.float64)
+        except (TypeError, ValueError):
+            return np.array([str(value) for value in values])
+        if numbers.ndim != 1 or not np.isfinite(numbers).all():
+            return np.array([str(value) for value in values])
+        whole = numbers.astype(np.int64)
+        if (fractions := np.flatnonzero(whole != numbers)).size:
+            row = int(fractions[0])
+            raise refused(
+                self.place(name, row),
+                "a class: a whole number or a text",
+                f"{values[row]}",
+            )
+        return whole
+
+
+class Table(Source):
+    """A source whose examples are rows of a table."""
+
+    label: Text
+    """The column with the label: whole numbers or texts."""
+
+    features: list[Text] | None = None
+    """The columns that a model gets, in this order. Absent: all but label and user."""
+
+    user: Text | None = None
+    """The column that says whose each example is, for example its site; for the natural
+    partition."""
+
+    @abstractmethod
+    def tables(self) -> tuple[Columns, Columns | None]:
+        """Return the columns, and those of the examples for testing, if there are any.
+
+        Raises:
+            ConfigError: they cannot be read.
+        """
+
+    def read(self) -> tuple[Rows, Rows | None]:
+        train, test = self.tables()
+        rows = self._rows(train, self.user)
+        return rows, None if test is None else self._rows(test, None)
+
+    def _rows(self, columns: Columns, user: str | None) -> Rows:
+        y = columns.words(self.label)
+        users = None if user is None else columns.words(user)
+        left = {self.label, self.user}
+        names = self.features or [name for name in columns.values if name not in left]
+        if twice := left.intersection(names):
+            raise refused(
+                "features", "no column of labels or users", listed(sorted(map(str, twice)))
+            )
+        if not names:
+            raise refused(self.path, "a column beside label and user", listed(list(columns.values)))
+        found = [columns.numbers(name) for name in names]
+        if len(found) == 1 and found[0].ndim > 1:
+            return Rows(found[0], y, users)
+        flat = [each if each.ndim > 1 else each[:, np.newaxis] for each in found]
+        return Rows(np.concatenate(flat, axis=1), y, users)
