@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from muster.tasks.sources.contract import Array, Rows
+    from muster.tasks.sources.contract import Array, LabelledRows
 
 
 class OwnData(Classification):
@@ -58,7 +58,9 @@ def _read(source: str, test_ratio: float) -> Dataset:
     return dataset_of(rows, test, test_ratio, found.path)  # type: ignore[attr-defined]
 
 
-def dataset_of(rows: Rows, test: Rows | None, test_ratio: float, path: str) -> Dataset:
+def dataset_of(
+    rows: LabelledRows, test: LabelledRows | None, test_ratio: float, path: str
+) -> Dataset:
     """Return examples with numbered labels and users.
 
     Args:

@@ -6,15 +6,15 @@ from pydantic import BeforeValidator, SerializeAsAny
 
 from muster.common.plugins import Registry
 from muster.tasks.sources.arrays import Arrays
-from muster.tasks.sources.contract import Rows, Source
+from muster.tasks.sources.contract import DataSource, LabelledRows
 from muster.tasks.sources.delimited import Csv
 
-BUILT_IN: dict[str, type[Source]] = {
+BUILT_IN: dict[str, type[DataSource]] = {
     "csv": Csv,
     "npz": Arrays,
 }
 SOURCES = Registry("source", "muster.sources", BUILT_IN)
-AnySource = Annotated[SerializeAsAny[Source], BeforeValidator(SOURCES.parse)]
+AnySource = Annotated[SerializeAsAny[DataSource], BeforeValidator(SOURCES.parse)]
 """A source as a setting."""
 
-__all__ = ["BUILT_IN", "SOURCES", "AnySource", "Rows", "Source"]
+__all__ = ["BUILT_IN", "SOURCES", "AnySource", "DataSource", "LabelledRows"]

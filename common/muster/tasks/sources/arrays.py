@@ -5,10 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from muster.tasks.sources.contract import Array, Rows, Source, Text, listed, refused, require_finite
+from muster.tasks.sources.contract import (
+    Array,
+    DataSource,
+    LabelledRows,
+    Text,
+    listed,
+    refused,
+    require_finite,
+)
 
 
-class Arrays(Source):
+class Arrays(DataSource):
     """Arrays in an .npz file, as `numpy.savez(path, x=…, y=…, test_x=…, test_y=…)` writes it.
 
     x has a row for every example, in any shape; its type is one of numbers. Bytes (uint8) are taken
@@ -31,7 +39,7 @@ class Arrays(Source):
     test_y: Text = "test_y"
     """The array of their labels."""
 
-    def read(self) -> tuple[Rows, Rows | None]:
+    def read(self) -> tuple[LabelledRows, LabelledRows | None]:
         try:
             file: Any = np.load(self.path, allow_pickle=False)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -52,7 +60,7 @@ class Arrays(Source):
             )
         return rows, test
 
-    def _rows(self, file: Any, x: str, y: str, user: Array | None = None) -> Rows:
+    def _rows(self, file: Any, x: str, y: str, user: Array | None = None) -> LabelledRows:
         xs, ys = self._array(file, x), self._array(file, y)
         if xs.dtype.kind not in "biuf" or xs.ndim < 2:
             raise refused(
@@ -70,7 +78,7 @@ class Arrays(Source):
             if column is not None and len(column) != len(xs):
                 raise refused(f"{self.path}, {name}", f"{len(xs)} rows as in {x}", f"{len(column)}")
         require_finite(xs, f"{self.path}, {x}")
-        return Rows(xs, ys, user)
+        return LabelledRows(xs, ys, user)
 
     def _array(self, file: Any, name: str) -> Array:
         if name not in file:

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LabelledRows:
     """Labelled examples as they were read.
 
     Attributes:
@@ -42,7 +42,7 @@ class Rows:
         return len(self.y)
 
 
-class Source(Plugin):
+class DataSource(Plugin):
     """A source of labelled examples."""
 
     needs: ClassVar[tuple[str, str] | None] = None
@@ -74,7 +74,7 @@ class Source(Plugin):
             )
 
     @abstractmethod
-    def read(self) -> tuple[Rows, Rows | None]:
+    def read(self) -> tuple[LabelledRows, LabelledRows | None]:
         """Return the examples, and those for testing; None: the source does not divide them.
 
         Raises:

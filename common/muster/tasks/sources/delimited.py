@@ -4,10 +4,10 @@ import csv
 from typing import Literal
 
 from muster.tasks.sources.contract import Text, listed, refused
-from muster.tasks.sources.table import Columns, Table
+from muster.tasks.sources.table import Columns, DataTable
 
 
-class Csv(Table):
+class Csv(DataTable):
     """A CSV file. Its first line names the columns, and every other line has an example.
 
     The file is UTF-8. All columns that a model gets have numbers.

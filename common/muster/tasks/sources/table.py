@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from muster.common.errors import ConfigError
-from muster.tasks.sources.contract import Array, Rows, Source, Text, listed, refused
+from muster.tasks.sources.contract import Array, DataSource, LabelledRows, Text, listed, refused
 
 
 class Columns:
@@ -105,7 +105,7 @@ class Columns:
         return whole
 
 
-class Table(Source):
+class DataTable(DataSource):
     """A source whose examples are rows of a table."""
 
     label: Text
@@ -126,12 +126,12 @@ class Table(Source):
             ConfigError: they cannot be read.
         """
 
-    def read(self) -> tuple[Rows, Rows | None]:
+    def read(self) -> tuple[LabelledRows, LabelledRows | None]:
         train, test = self.tables()
         rows = self._rows(train, self.user)
         return rows, None if test is None else self._rows(test, None)
 
-    def _rows(self, columns: Columns, user: str | None) -> Rows:
+    def _rows(self, columns: Columns, user: str | None) -> LabelledRows:
         y = columns.words(self.label)
         users = None if user is None else columns.words(user)
         left = {self.label, self.user}
@@ -144,6 +144,6 @@ class Table(Source):
             raise refused(self.path, "a column beside label and user", listed(list(columns.values)))
         found = [columns.numbers(name) for name in names]
         if len(found) == 1 and found[0].ndim > 1:
-            return Rows(found[0], y, users)
+            return LabelledRows(found[0], y, users)
         flat = [each if each.ndim > 1 else each[:, np.newaxis] for each in found]
-        return Rows(np.concatenate(flat, axis=1), y, users)
+        return LabelledRows(np.concatenate(flat, axis=1), y, users)
