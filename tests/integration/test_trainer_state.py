@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from muster.client.training.trainer import Trained
+from muster.client.training.trainer import TRAINERS, Trained
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator.scenario.scenario import Scenario
@@ -92,3 +92,9 @@ def test_a_state_beside_rational_devices_is_refused(tmp_path: Path) -> None:
     participation = {"kind": "rational"}
     with pytest.raises(ConfigError, match="leave out its parameter state"):
         scenario(tmp_path, participation=participation)
+
+
+@pytest.mark.parametrize("name", ["state", "seed", "task"])
+def test_settings_by_the_names_of_what_muster_passes_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"muster passes {name} to .*:with_momentum"):
+        TRAINERS.parse({"kind": f"{__name__}:with_momentum", name: 3})

@@ -61,6 +61,18 @@ class Own(Plugin):
                 ) from None
         return self
 
+    @model_validator(mode="after")
+    def _none_of_muster(self) -> Self:
+        """Refuse settings by the names of what muster passes, which a function with `**settings`
+        would take."""
+        passed = {*self.given, *self.named, *self.wants}
+        if taken := sorted(passed & (self.model_extra or {}).keys()):
+            raise ValueError(
+                f"muster passes {', '.join(taken)} to {self.kind}; expected other names of "
+                f"settings, leave {'them' if len(taken) > 1 else 'it'} out"
+            )
+        return self
+
     def settings(self) -> dict[str, Any]:
         """The settings with which the function is called, beside muster's own arguments."""
         return {name: getattr(self, name) for name in self.takes} | (self.model_extra or {})
