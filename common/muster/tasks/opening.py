@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from muster.common.causes import own_place
 from muster.common.errors import ConfigError, MusterError
+from muster.tasks.initial import beginning_with
 from muster.tasks.own import Own
 from muster.tasks.roles import Parts, assign
 from muster.tasks.task import Examples, OpenTask, Task
@@ -31,6 +32,14 @@ def open_task(text: str, population: int, seed: int) -> OpenTask:
 
 def opened(task: Task, population: int, seed: int) -> OpenTask:
     """As `open_task`, for a task that has been read."""
+    found = _opened(task, population, seed)
+    if task.initial is not None:
+        begun = beginning_with(found.module, task.initial, task.initial_names or ())
+        found.module = begun  # type: ignore[method-assign]
+    return found
+
+
+def _opened(task: Task, population: int, seed: int) -> OpenTask:
     if not isinstance(task, Own) and type(task).__module__.startswith("muster."):
         return task.open(population, seed)
     name = f"task: {task.kind}"

@@ -101,6 +101,15 @@ class Task(Plugin):
     data: Data = Data()
     """The data files."""
 
+    initial: str | None = None
+    """A safetensors file with initial values of the model's entries, by name; relative to the
+    scenario's file. Entries that it lacks keep the values with which the model is built. Absent:
+    all do."""
+
+    initial_names: Annotated[list[str], Field(max_length=1_000)] | None = None
+    """Names of the entries that are taken from the file, as patterns (`*`, `?`), for example
+    `["backbone.*"]`. Absent: all that it has."""
+
     validation_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each client's examples that are held out for validation. A client keeps at least one
     example to train on."""
@@ -127,6 +136,14 @@ class Task(Plugin):
             return values
         rest = {key: value for key, value in values.items() if key not in beside}
         return {**rest, "model": {"kind": name, **beside}}
+
+    @model_validator(mode="after")
+    def _initial_fits(self) -> Self:
+        if self.initial is not None and self.hosted:
+            raise ValueError("initial: the app makes the initial model; leave initial out")
+        if self.initial_names is not None and self.initial is None:
+            raise ValueError("initial_names takes entries from a file; give the file as initial")
+        return self
 
     @classmethod
     def takes_model(cls) -> bool:

@@ -148,6 +148,7 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     key may be missing."""
     task = values.get("task")
     yield task, "app"
+    yield task, "initial"
     source = task.get("source") if isinstance(task, Mapping) else None
     yield source, "path"
     yield source, "test_path"

@@ -317,7 +317,9 @@ class Site:
         return Mount(str(source.parent), str(Path(_inside(name)).parent))
 
     def _data(self) -> list[Mount]:
-        return [Mount(path, path) for path in self.scenario.task.paths()]
+        task = self.scenario.task
+        begins = [] if task.initial is None else [task.initial]
+        return [Mount(path, path) for path in (*task.paths(), *begins)]
 
     def _own(self) -> list[Mount]:
         """Mounts of the folders of PYTHONPATH, and of the folder of the user's own code."""
