@@ -30,7 +30,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	.venv-extras/bin/python -m pip install --quiet --upgrade pip
 	{ grep ^torch== constraints.txt; grep -v ^torch== deploy/beside.txt; } > .venv-extras/constraints.txt
 	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt torch
-	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt --editable '.[dev,browser,flower,mlflow,parquet,ray,tensorboard]'
+	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt --editable '.[dev,browser,datasets,flower,mlflow,parquet,pictures,ray,tensorboard]'
 	-npm install --silent --prefix .venv-extras/axe axe-core@4.14.1
 	@touch $@
 

@@ -161,7 +161,8 @@ PLUG_INS: list[tuple[Registry[Any], Place]] = [
 
 FILES = {
     "file", "trace", "20news", "cifar10", "fashion-mnist", "mnist", "shakespeare", "uci-har",
-    "lstm", "flower", "own", "csv", "npz",
+    "lstm", "flower", "own", "csv", "datasets", "folder", "npz",
+    "parquet",
 }  # fmt: skip
 """Kinds that need files. An app of Flower is a folder. An lstm reads texts, and all texts are
 files."""

@@ -46,6 +46,8 @@ class Columns:
                 found = np.stack([np.asarray(value) for value in values])
             if found.dtype == np.uint8 and found.ndim > 1:
                 return found
+            if found.dtype.kind not in "biufU":
+                raise ValueError
             with np.errstate(over="ignore"):
                 found = found.astype(np.float64).astype(np.float32)
         except (TypeError, ValueError):
@@ -67,7 +69,8 @@ class Columns:
                     continue
             except (TypeError, ValueError):
                 pass
-            shown = "nothing" if value is None or value == "" else f"{value!r:.60}"
+            nothing = value is None or (isinstance(value, str) and not value)
+            shown = "nothing" if nothing else f"{value!r:.60}"
             return refused(
                 self.place(name, row),
                 "a finite number",

@@ -1,0 +1,92 @@
+"""Tables in files of Apache Arrow: Parquet, and data sets of Hugging Face."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from muster.tasks.sources.contract import Text, listed, refused
+from muster.tasks.sources.table import Columns, DataTable
+
+
+class Parquet(DataTable):
+    """A Parquet file, or a folder of several with the same columns.
+
+    All columns that a model gets have numbers, or lists of equally many numbers.
+    """
+
+    needs = "pyarrow", "parquet"
+
+    test_path: Text | None = None
+    """A file or folder with the examples for testing, with the same columns; relative to the
+    scenario file."""
+
+    def paths(self) -> list[str]:
+        return [self.path] if self.test_path is None else [self.path, self.test_path]
+
+    def tables(self) -> tuple[Columns, Columns | None]:
+        test = None if self.test_path is None else _columns(self.test_path)
+        return _columns(self.path), test
+
+
+def _columns(path: str) -> Columns:
+    import pyarrow as pa  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import pyarrow.parquet as pq  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split())
+        raise refused(path, "a Parquet file", f"{why:.200}") from None
+    values = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        values[name] = column.to_numpy()
+    if not len(table):
+        raise refused(path, "rows with examples", "none")
+    return Columns(values, path)
+
+
+class SavedDataset(DataTable):
+    """A data set of the package `datasets` (Hugging Face), in the folder to which its
+    `save_to_disk` wrote it.
+
+    Columns that a model gets have pictures, numbers, or lists of equally many numbers.
+    """
+
+    needs = "datasets", "datasets"
+
+    split: Text = "train"
+    """The split for training, if there are several."""
+
+    test_split: Text = "test"
+    """The split for testing; it may be missing."""
+
+    def tables(self) -> tuple[Columns, Columns | None]:
+        import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        try:
+            found = datasets.load_from_disk(self.path)
+        except (OSError, ValueError) as error:
+            why = " ".join(str(error).split())
+            raise refused(self.path, "a folder of Dataset.save_to_disk", f"{why:.200}") from None
+        if not isinstance(found, datasets.DatasetDict):
+            return self._split(found, self.path), None
+        if self.split not in found:
+            raise refused(self.path, f"a split {self.split!r}", listed(list(found)))
+        train = self._split(found[self.split], f"{self.path}, split {self.split}")
+        if self.test_split not in found:
+            return train, None
+        place = f"{self.path}, split {self.test_split}"
+        return train, self._split(found[self.test_split], place)
+
+    def _split(self, found: Any, place: str) -> Columns:
+        if not len(found):
+            raise refused(place, "rows with examples", "none")
+        values = found.with_format("numpy")[:]
+        for name, feature in found.features.items():
+            pixels = values[name]
+            if type(feature).__name__ == "Image" and getattr(pixels, "ndim", 0) == 4:
+                values[name] = np.moveaxis(pixels, 3, 1)  # channels first, as torch has them
+        return Columns(values, str(Path(place)))
