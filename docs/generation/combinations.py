@@ -68,6 +68,7 @@ _FEATURES: Mapping[str, _Feature] = {
     "models with counted buffers": _Feature((), (W.COUNTED,)),
     "`task.parts`": _Feature((), (W.PARTS,)),
     "`task.parts.local`": _Feature((R.LOCAL_PARTS,), (W.LOCAL_PARTS,)),
+    "`server.evaluate_on` with devices": _Feature((R.DEVICE_METRICS,), ()),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),
     "`training.control_variates`": _Feature((R.CONTROL,), ()),
     "`training.gradient`": _Feature((R.GRADIENT,), (W.GRADIENT,)),

@@ -53,7 +53,7 @@ def scenario(model: str = "network", local: list[str] | None = None, **more: Any
         },
         "training": {"learning_rate": 0.05, "local_steps": 2, "batch_size": "full"}
         | more.pop("training", {}),
-        "server": {"rounds": ROUNDS, **more.pop("server", {})},
+        "server": {"rounds": ROUNDS, "evaluate_on": "devices", **more.pop("server", {})},
         "groups": [{"name": "dev", "count": COUNT, **more.pop("group", {})}],
     }
     return validate(Scenario, {**values, **more}, "test")
@@ -177,6 +177,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "server": {"aggregator": "fedplt"},
         },
         "task.parts gives some another role",
+    ),
+    "the server": (
+        {"server": {"evaluate_on": "server"}},
+        "the server has only the initial values",
     ),
     "measured groups": ({"server": {"evaluate_groups": True}}, "server has no entries of devices"),
 }

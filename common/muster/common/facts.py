@@ -8,6 +8,8 @@ table `contributions` of the ledger and documented follows from the declaration.
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple, get_args, get_type_hints
 
+from muster.common.bounds import MOST_EXAMPLES
+
 LARGEST_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 
@@ -41,10 +43,22 @@ class Facts(NamedTuple):
     Attributes:
         initial_loss: loss of the received model over the device's examples, before training; NULL
             if the device was not asked for it.
+        received_examples: number of the device's own examples on which it evaluated the received
+            model before training: its validation examples or, if it has none, its training
+            examples; NULL if it was not asked to.
+        received_loss, received_accuracy: the loss and accuracy there, with the device's own local
+            entries; accuracy is NULL if the task has none.
     """
 
     # Devices compute losses in float32.
     initial_loss: Annotated[float | None, Reported(0.0, LARGEST_FLOAT32, "loss")] = None
+    received_examples: Annotated[float | None, Reported(1, MOST_EXAMPLES, since=15)] = None
+    received_loss: Annotated[
+        float | None, Reported(-LARGEST_FLOAT32, LARGEST_FLOAT32, since=15)
+    ] = None
+    received_accuracy: Annotated[
+        float | None, Reported(-LARGEST_FLOAT32, LARGEST_FLOAT32, since=15)
+    ] = None
 
 
 NO_FACTS = Facts()

@@ -167,6 +167,9 @@ class Requirement(StrEnum):
     """Some entries of the model stay on their device, and differ between devices.
     (task.parts.local)"""
 
+    DEVICE_METRICS = "evaluation by devices"
+    """Devices evaluate the models that they receive, and report the result. (server.evaluate_on)"""
+
     APP = "training and evaluation by an app"
     """The app trains and evaluates by itself. (a hosted task)"""
 

@@ -171,6 +171,9 @@ class Withholder(StrEnum):
     GROUP_LENGTHS = "groups.training"
     """The scenario says how long the devices of a group train."""
 
+    SERVER_EVALUATION = "evaluation beside the server alone"
+    """Models are evaluated where no device's own entries are."""
+
     MEASUREMENTS = "evaluation on groups or devices"
     """muster evaluates models on the examples of groups or devices."""
 

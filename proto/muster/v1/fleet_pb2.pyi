@@ -1094,6 +1094,9 @@ class Update(_message.Message):
     INITIAL_LOSS_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    RECEIVED_EXAMPLES_FIELD_NUMBER: _builtins.int
+    RECEIVED_LOSS_FIELD_NUMBER: _builtins.int
+    RECEIVED_ACCURACY_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -1128,6 +1131,12 @@ class Update(_message.Message):
     """What the code of an app reports beside the update to the strategy whose instruction it followed,
     at most INSTRUCTION_BYTES of muster.common.bounds. Empty without an instruction.
     """
+    received_examples: _builtins.float
+    """Number of the device's own examples on which it evaluated the received model before training,
+    and the loss and accuracy there; absent if it was not asked to, or the task has no accuracy.
+    """
+    received_loss: _builtins.float
+    received_accuracy: _builtins.float
     @_builtins.property
     def held(self) -> Global___HeldUpdate:
         """The device's process holds the update back, because it will add it to a sum. The body does not
@@ -1154,14 +1163,30 @@ class Update(_message.Message):
         initial_loss: _builtins.float | None = ...,
         report: _builtins.bytes = ...,
         held: Global___HeldUpdate | None = ...,
+        received_examples: _builtins.float | None = ...,
+        received_loss: _builtins.float | None = ...,
+        received_accuracy: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "held", b"held", "initial_loss", b"initial_loss"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "_received_accuracy", b"_received_accuracy", "_received_examples", b"_received_examples", "_received_loss", b"_received_loss", "held", b"held", "initial_loss", b"initial_loss", "received_accuracy", b"received_accuracy", "received_examples", b"received_examples", "received_loss", b"received_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "held", b"held", "initial_loss", b"initial_loss", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "report", b"report", "round", b"round", "slot_wait_s", b"slot_wait_s", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "_received_accuracy", b"_received_accuracy", "_received_examples", b"_received_examples", "_received_loss", b"_received_loss", "attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "held", b"held", "initial_loss", b"initial_loss", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "received_accuracy", b"received_accuracy", "received_examples", b"received_examples", "received_loss", b"received_loss", "report", b"report", "round", b"round", "slot_wait_s", b"slot_wait_s", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__initial_loss: _TypeAlias = _typing.Literal["initial_loss"]  # noqa: Y015
     _WhichOneofArgType__initial_loss: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss"]  # noqa: Y015
+    _WhichOneofReturnType__received_accuracy: _TypeAlias = _typing.Literal["received_accuracy"]  # noqa: Y015
+    _WhichOneofArgType__received_accuracy: _TypeAlias = _typing.Literal["_received_accuracy", b"_received_accuracy"]  # noqa: Y015
+    _WhichOneofReturnType__received_examples: _TypeAlias = _typing.Literal["received_examples"]  # noqa: Y015
+    _WhichOneofArgType__received_examples: _TypeAlias = _typing.Literal["_received_examples", b"_received_examples"]  # noqa: Y015
+    _WhichOneofReturnType__received_loss: _TypeAlias = _typing.Literal["received_loss"]  # noqa: Y015
+    _WhichOneofArgType__received_loss: _TypeAlias = _typing.Literal["_received_loss", b"_received_loss"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__initial_loss) -> _WhichOneofReturnType__initial_loss | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__received_accuracy) -> _WhichOneofReturnType__received_accuracy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__received_examples) -> _WhichOneofReturnType__received_examples | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__received_loss) -> _WhichOneofReturnType__received_loss | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from muster.client.training import kept_state
 from muster.client.training.control_variates import Control
 from muster.client.training.hosted import train_hosted
 from muster.client.training.local import train
+from muster.client.training.settings import Training
 from muster.client.training.together import Ahead, Job
 from muster.client.training.trainer import keeps_state, training_errors
 from muster.common.body_sizes import BodySizes, body_sizes
@@ -34,6 +35,8 @@ from muster.common.masks import GroupMasks, Mask
 from muster.common.seeds import stream
 from muster.common.tensors import WIRE, Vector
 from muster.tasks.hosted import HostedTask
+from muster.tasks.opening import plain_numbers
+from muster.tasks.parts import load_local, load_vector
 from muster.tasks.task import Examples, OpenTask
 from muster.wire.bodies import checksum, decode_vector
 
@@ -137,6 +140,7 @@ class Learner:
             control = Control.of(of_server, before.control)
         own, trainer = before.own, work.training.trainer
         with training_errors(self.client):
+            measured = self._measured(call, received, before, work.training)
             if self._hosted is not None:
                 trained, own = train_hosted(
                     self._hosted,
@@ -196,12 +200,36 @@ class Learner:
             fetch_wait_s=download.wait_s,
             fetched_at=download.at,
             steps=trained.train_steps,
-            facts=trained.facts,
+            facts=trained.facts._replace(**measured),
             report=trained.report,
         )
         after = State(before.trained + 1, residual, life, kept, own, trained.local)
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))
         return StoredUpdate(update, body)
+
+    def _measured(
+        self, call: Call, received: Vector, before: State, training: Training
+    ) -> dict[str, float | None]:
+        """The facts of an evaluation of the received model with the device's own local entries;
+        none if its version is not due."""
+        every = training.evaluate_every
+        if not every or call.base_version % every or not len(self._own):
+            return {}
+        load_vector(self._module, received.astype(np.float32))
+        load_local(self._module, before.local)
+        metrics = plain_numbers(self._task.metrics_on(self._module, self._own))
+        loss, accuracy = metrics["loss"], metrics.get("accuracy")
+        return {
+            "received_examples": len(self._own),
+            "received_loss": loss,
+            "received_accuracy": accuracy,
+        }
+
+    @cached_property
+    def _own(self) -> Examples:
+        """The examples on which the device evaluates models: those that it holds out or, if there
+        are none, those on which it trains."""
+        return self._task.validation(self._index) or self.examples
 
     def job(self, call: Call, step: int) -> Job:
         """The training for a call, to be done with that of other devices.

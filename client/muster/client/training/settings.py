@@ -8,7 +8,14 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from muster.client.training.optimizers import PLAIN, AnyOptimizer
 from muster.client.training.trainer import AnyTrainer
-from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
+from muster.common.bounds import (
+    MOST_EXAMPLES,
+    ROUNDS,
+    Count,
+    ExampleCount,
+    NotNegative,
+    Positive,
+)
 from muster.common.config import Section
 from muster.common.schedules import Rate, rate_at
 
@@ -78,6 +85,10 @@ class Training(Section):
     initial_loss: bool = False
     """Whether a device also measures its loss at the received model, over all its examples, and
     reports it. An aggregator that needs this loss, such as q-fedavg, turns it on."""
+
+    evaluate_every: Annotated[int, Field(ge=0, le=ROUNDS)] = 0
+    """Number of versions from one that devices evaluate, on examples of their own and before they
+    train from it, to the next; 0: none. `server.evaluate_on` sets it."""
 
     control_variates: bool = False
     """Whether a device corrects its local steps by control variates. The aggregator scaffold turns

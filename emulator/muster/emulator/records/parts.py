@@ -14,7 +14,7 @@ _SPREAD = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
 
 def parts_of(account: "Account") -> dict[str, Any]:
     """`groups` and `devices` of the newest evaluation, as far as they were measured."""
-    groups, devices = _last(account.group_evaluations, account), last_devices(account)
+    groups, devices = _last(account.group_evaluations), last_devices(account)
     found: dict[str, Any] = {}
     if not groups.empty:
         found["groups"] = {row["group"]: _part(row) for row in groups.to_dict("records")}
@@ -42,11 +42,11 @@ def spread_of(values: "pd.Series") -> dict[str, float]:
 
 def last_devices(account: "Account") -> "pd.DataFrame":
     """The rows of `device_evaluations` of the newest evaluation."""
-    return _last(account.device_evaluations, account)
+    return _last(account.device_evaluations)
 
 
-def _last(rows: "pd.DataFrame", account: "Account") -> "pd.DataFrame":
-    last: pd.DataFrame = rows[rows["version"] == account.evaluations["version"].max()]
+def _last(rows: "pd.DataFrame") -> "pd.DataFrame":
+    last: pd.DataFrame = rows[rows["version"] == rows["version"].max()]
     return last
 
 

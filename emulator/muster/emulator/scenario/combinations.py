@@ -61,6 +61,8 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
     yield from _required_by_training(scenario.training)
     if scenario.task.parts is not None and scenario.task.parts.local:
         yield Required(Requirement.LOCAL_PARTS, "task.parts.local")
+    if server.evaluate_on != "server":
+        yield Required(Requirement.DEVICE_METRICS, server.evaluate_on)
     if scenario.task.hosted:
         yield Required(Requirement.APP, "task")
     if scenario.verify:
@@ -179,6 +181,8 @@ def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.NO_CONTROL, server.aggregator.kind)
     if not server.aggregator.announces:
         yield Withheld(Withholder.UNTOLD_WEIGHTS)
+    if server.evaluate_on == "server":
+        yield Withheld(Withholder.SERVER_EVALUATION)
     for name in ("evaluate_groups", "evaluate_devices"):
         if getattr(server, name):
             yield Withheld(Withholder.MEASUREMENTS, name)

@@ -22,6 +22,8 @@ def announced_training(training: Training, server: ServerSettings) -> Training:
     and privacy need."""
     needs = server.aggregator.needs()
     wanted: dict[str, object] = {fact: True for need, fact in REPORTED.items() if need in needs}
+    if server.evaluate_on != "server":
+        wanted["evaluate_every"] = server.evaluate_every
     if server.aggregator.control:
         wanted["control_variates"] = True
     if server.privacy is not None and server.privacy.where == "device":

@@ -20,9 +20,6 @@ from muster.server.account.rows import ANSWERS, ROUNDS, AnswerRow, RoundRow
 from muster.server.account.run_rows import (
     AGGREGATOR_STATE,
     CLIENTS,
-    DEVICE_EVALUATIONS,
-    EVALUATIONS,
-    GROUP_EVALUATIONS,
     INPUTS,
     RUN,
     VERSIONS,
@@ -35,14 +32,13 @@ from muster.server.account.run_rows import (
     VersionRow,
 )
 from muster.server.account.tables import SCHEMA_VERSION, schema
-from muster.server.account.transaction import PendingTransaction
+from muster.server.account.transaction import PendingTransaction, evaluation_statements
 
 LOG_BYTES = 16 << 20
 """Length of the log from which on it is copied into the file. Each copy costs two waits for the
 disk, one of them for the checksums of the pages, and rewrites pages that change in every round.
 SQLite's own default, 4 MiB, costs a round of ten clients 5 % more."""
 
-_UNLESS_THERE = "INSERT OR IGNORE"
 _COUNT_CONTRIBUTIONS = (
     "UPDATE rounds SET contributions = (SELECT coalesce(max(rowid), 0) FROM contributions) "
     "WHERE round = ?"
@@ -266,16 +262,7 @@ class Ledger(LedgerReader):
 
         Its loss and accuracy are also entered in the row of the round that made the version.
         """
-        evaluation = *row[:4], json.dumps(row.metrics), row.seconds, row.at
-        of_round = "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?"
-        self._transaction(
-            [
-                EVALUATIONS.insert([evaluation], _UNLESS_THERE),
-                (of_round, [(row.loss, row.accuracy, row.round)]),
-                GROUP_EVALUATIONS.insert(row.groups, _UNLESS_THERE),
-                DEVICE_EVALUATIONS.insert(row.devices, _UNLESS_THERE),
-            ]
-        )
+        self._transaction(evaluation_statements(row))
 
 
 def _version_statement(version: int, round: int, model: StoredVector) -> Statement:

@@ -131,6 +131,10 @@ class LedgerReader:
         rows = self._db.execute("SELECT version, loss, accuracy FROM evaluations")
         return {version: (math.nan if loss is None else loss, acc) for version, loss, acc in rows}
 
+    def versions_on_devices(self) -> set[int]:
+        """The versions of which groups and devices were measured."""
+        return {v for (v,) in self._db.execute("SELECT DISTINCT version FROM group_evaluations")}
+
     def participation(self) -> Iterator[ParticipationRow]:
         """The devices that each round called or could not call, in the order of the rounds."""
         rows = self._db.execute(

@@ -1,5 +1,6 @@
 """The rows that one transaction of the ledger enters, and the statements that do it."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,7 +16,38 @@ from muster.server.account.rows import (
     TransferRow,
     ValuationRow,
 )
-from muster.server.account.run_rows import MEMORY, SHARED_WORK, MemoryRow, SharedWorkRow
+from muster.server.account.run_rows import (
+    DEVICE_EVALUATIONS,
+    EVALUATIONS,
+    GROUP_EVALUATIONS,
+    MEMORY,
+    SHARED_WORK,
+    EvaluationRow,
+    MemoryRow,
+    SharedWorkRow,
+)
+
+_UNLESS_THERE = "INSERT OR IGNORE"
+
+
+def evaluation_statements(row: EvaluationRow) -> list[Statement]:
+    """The statements that enter an evaluation, also in the row of the round that made the
+    version."""
+    evaluation = *row[:4], json.dumps(row.metrics), row.seconds, row.at
+    of_round = "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?"
+    return [
+        EVALUATIONS.insert([evaluation], _UNLESS_THERE),
+        (of_round, [(row.loss, row.accuracy, row.round)]),
+        *part_statements(row),
+    ]
+
+
+def part_statements(row: EvaluationRow) -> list[Statement]:
+    """The statements that enter the groups and devices of an evaluation."""
+    return [
+        GROUP_EVALUATIONS.insert(row.groups, _UNLESS_THERE),
+        DEVICE_EVALUATIONS.insert(row.devices, _UNLESS_THERE),
+    ]
 
 
 class EndedWork(NamedTuple):
@@ -39,6 +71,7 @@ class PendingTransaction:
         memory: the places of the last updates of the clients that counted in the round.
         work: how far work over shared links is, in the modes in which it may outlive its round.
         ended: the work over shared links that has ended.
+        measured: the statements that enter what devices have evaluated.
     """
 
     contributions: list[ContributionRow] = field(default_factory=list)
@@ -49,6 +82,7 @@ class PendingTransaction:
     memory: Sequence[MemoryRow] = ()
     work: Sequence[SharedWorkRow] = ()
     ended: Sequence[EndedWork] = ()
+    measured: Sequence[Statement] = ()
     bytes_up: int = 0
     bytes_down: int = 0
     valuations: list[ValuationRow] = field(default_factory=list)
@@ -72,6 +106,7 @@ class PendingTransaction:
                 "UPDATE answers SET bytes_down = bytes_down + ? WHERE round = ? AND client = ?",
                 self.resent,
             ),
+            *self.measured,
             MEMORY.insert(self.memory, "INSERT OR REPLACE"),
             SHARED_WORK.insert(self.work, "INSERT OR REPLACE"),
             (

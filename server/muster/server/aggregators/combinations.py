@@ -305,6 +305,17 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "participation.kind = 'compliant'",
     (R.LOCAL_PARTS, W.MEASUREMENTS): "server.{found}: the server has no entries of devices, so it "
     "cannot measure models with those that task.parts.local leaves there; leave it out",
+    (R.LOCAL_PARTS, W.SERVER_EVALUATION): "server.evaluate_on: the server has only the initial "
+    "values of what task.parts.local leaves on devices; set it to 'devices', which evaluate with "
+    "their own, or to 'both'",
+    (R.DEVICE_METRICS, W.APP): "server.evaluate_on: an app evaluates by itself; expected 'server', "
+    "found {by!r}",
+    (R.DEVICE_METRICS, W.DEVICE_PRIVACY): "server.privacy: where = 'device' hides updates alone, "
+    "but with server.evaluate_on = {by!r} devices also report metrics; expected 'server'",
+    (R.DEVICE_METRICS, W.GPU): "{place}.device.torch_device: devices evaluate models on the CPU; "
+    "expected 'cpu' or server.evaluate_on = 'server', found {found!r}",
+    (R.DEVICE_METRICS, W.MEASUREMENTS): "server.{found}: with server.evaluate_on = {by!r} groups "
+    "and devices are measured on devices; leave it out",
     (R.BATTERY, W.NO_BATTERY): "{key}.do: {by} needs a battery, but the devices of group {found!r} "
     "have none; choose another target, or device.profile = 'phone' or 'tablet'",
     (R.SPEED, W.NO_SPEED): "{key}.do: {by} multiplies modelled seconds of training, but group "

@@ -193,6 +193,8 @@ class Coordinator:
         self.evaluations = self._commit.evaluations = self._ending.evaluations = EvaluationSchedule(
             self.settings,
             ledger.evaluations(),
+            ledger.versions_on_devices(),
+            {client: device.group for client, device in self.fleet.devices.items()},
             self.versions.offered,
             self._enter_evaluation,
             self._clock,

@@ -147,6 +147,8 @@ class RoundCommit:
         pending.inline_down += updates.round.sent_bytes
         rows = pending.take(updates.round.number)
         rows.work, rows.ended = self._links.changed()
+        reported = self.evaluations.reported(rows.contributions, self._versions.kept)
+        rows.measured = self.evaluations.statements(reported)
         row = closed.row(rows.bytes_up, rows.bytes_down)
         open = self._receiver.round
         bases = {member.base_version for member in open.cohort.values()} if open else set()
@@ -159,6 +161,7 @@ class RoundCommit:
         self._enter_ends(rows.contributions, row.round)
         counted = (each.staleness for each in rows.contributions if each.outcome == "folded")
         self._tell(row.committed(Counter(counted)))
+        self.evaluations.entered(reported)
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
 

@@ -1,16 +1,21 @@
 """The schedule of evaluations: the versions of every `evaluate_every` rounds, the last version, and
 those that a killed server left out.
 
-It evaluates the model that the run would offer if it ended there (`Aggregator.result`).
+It evaluates the model that the run would offer if it ended there (`Aggregator.result`). With
+`server.evaluate_on = "devices"` devices evaluate, and the schedule enters what they report.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from muster.common.clock import Clock
 from muster.common.events import Evaluated, Tell
 from muster.common.tensors import Vector
+from muster.server.account.columns import Statement
+from muster.server.account.rows import ContributionRow
 from muster.server.account.run_rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
+from muster.server.account.transaction import evaluation_statements, part_statements
 from muster.server.evaluation.evaluator import Evaluator
+from muster.server.evaluation.on_devices import evaluations_of
 from muster.server.evaluation.process import EvaluationResult, Setup
 from muster.server.settings.process import ServerProcess
 from muster.server.settings.server import ServerSettings
@@ -36,6 +41,8 @@ class EvaluationSchedule:
 
     Args:
         known: (loss, accuracy) of the versions that were evaluated before.
+        on_devices: the versions that devices have evaluated before.
+        groups: the group of every device.
         offered: returns the model that the run would offer if it ended with a version.
         enter: commits a result to the ledger.
         tell: records an event.
@@ -45,6 +52,8 @@ class EvaluationSchedule:
         self,
         settings: ServerSettings,
         known: dict[int, tuple[float, float | None]],
+        on_devices: set[int],
+        groups: Mapping[str, str],
         offered: Callable[[int], Vector],
         enter: Enter,
         clock: Clock,
@@ -52,6 +61,8 @@ class EvaluationSchedule:
     ) -> None:
         self._settings = settings
         self._known = known
+        self._on_devices = on_devices
+        self._groups = groups
         self._offered = offered
         self._enter = enter
         self._clock = clock
@@ -80,6 +91,8 @@ class EvaluationSchedule:
         return {version for version, round in stored.items() if self._is_missing(version, round)}
 
     def _is_missing(self, version: int, round: int) -> bool:
+        if self._settings.evaluate_on == "devices":
+            return False
         count = version if self._settings.mode.counts_versions else round
         return count % self._settings.evaluate_every == 0 and version not in self._known
 
@@ -90,7 +103,8 @@ class EvaluationSchedule:
 
     async def finish(self, round: int, version: int) -> None:
         """Evaluate the last version if that was not done, and wait for all that are under way."""
-        if version not in self._known and version not in self.waiting():
+        here = self._settings.evaluate_on != "devices"
+        if here and version not in self._known and version not in self.waiting():
             await self._submit(version, round)
         await self.evaluator.drained()
 
@@ -100,6 +114,8 @@ class EvaluationSchedule:
         if not target.given:
             return False
         await self.evaluator.drained()
+        if self._settings.evaluate_on == "devices":  # of the newest version that they trained from
+            version = max(self._known, default=0)
         evaluation = self._known.get(version)
         return evaluation is not None and target.reached(*evaluation)
 
@@ -120,6 +136,34 @@ class EvaluationSchedule:
         await self._enter(row)
         self._known[version] = (measured.loss, measured.accuracy)
         self._tell(Evaluated(version, round, measured.loss, measured.accuracy, measured.seconds))
+
+    def reported(
+        self, contributions: Iterable[ContributionRow], made: Mapping[int, int]
+    ) -> list[EvaluationRow]:
+        """The evaluations that devices report with the updates of a round.
+
+        Args:
+            made: the round that made each version.
+        """
+        if self._settings.evaluate_on == "server":
+            return []
+        given = self._groups, made, self._on_devices, self._clock.now()
+        return [*evaluations_of(contributions, *given)]
+
+    def statements(self, reported: Iterable[EvaluationRow]) -> list[Statement]:
+        """What enters them in the ledger. The loss of the run is that of the server, if the server
+        evaluates too."""
+        alone = self._settings.evaluate_on == "devices"
+        entering = evaluation_statements if alone else part_statements
+        return [statement for row in reported for statement in entering(row)]
+
+    def entered(self, reported: Iterable[EvaluationRow]) -> None:
+        """Note that they are durable."""
+        for row in reported:
+            self._on_devices.add(row.version)
+            if self._settings.evaluate_on == "devices":
+                self._known[row.version] = row.loss, row.accuracy
+                self._tell(Evaluated(row.version, row.round, row.loss, row.accuracy, row.seconds))
 
     async def _submit(self, version: int, round: int) -> None:
         await self.evaluator.submit(version, round, self._offered(version))

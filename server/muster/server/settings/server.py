@@ -82,6 +82,13 @@ class ServerSettings(Section):
     """Number of rounds (in the buffered mode, versions) from one evaluation to the next. The last
     version is always evaluated."""
 
+    evaluate_on: Literal["server", "devices", "both"] = "server"
+    """The place where versions are evaluated. server: beside the server, on the task's test
+    examples. devices: every device that is called evaluates the model that it received on examples
+    of its own, before it trains ([models.md](models.md#evaluate-on-devices)). both: the loss and
+    accuracy of the run are those beside the server, and groups and devices are measured on
+    devices."""
+
     evaluate_groups: bool = False
     """Whether each evaluation also measures the model on the data of each group's devices: on their
     validation examples or, if `task.validation_ratio = 0`, on their training examples."""
