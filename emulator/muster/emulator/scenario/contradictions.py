@@ -124,7 +124,7 @@ def _impossible_expectations(scenario: ScenarioSettings) -> Iterator[str]:
         faults=[fault.name for fault in scenario.faults if fault.name is not None],
         endless=dict(endless_faults(scenario)),
         accuracy=scenario.task.has_accuracy,
-        of_groups=scenario.server.evaluate_groups,
+        of_groups=scenario.server.evaluate_groups or scenario.server.evaluate_on != "server",
     )
     for number, expectation in enumerate(scenario.expect):
         yield from (f"expect[{number}].{mistake}" for mistake in expectation.mistakes(known))

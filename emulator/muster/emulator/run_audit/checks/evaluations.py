@@ -1,6 +1,7 @@
 """Checks of evaluations: which are there, and whether their rows agree."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from muster.emulator.run_audit.check import Check
@@ -34,6 +35,9 @@ def check_due(evidence: Evidence, log: CheckLog) -> None:
         return
     made = {r["version"]: r["round"] for r in evidence.rows("SELECT version, round FROM versions")}
     there = {row["version"]: row for row in evidence.rows("SELECT * FROM evaluations")}
+    if config.server.evaluate_on == "devices":
+        _check_on_devices(config, reported_by_devices(evidence), there, log)
+        return
     due = set(_due(config, made))
     completed = evidence.status == "completed"
     if completed and made:
@@ -66,6 +70,9 @@ def check_parts(evidence: Evidence, log: CheckLog) -> None:
         log.skip(f"evaluations of groups and devices: {config}")
         return
     groups = {member.client: member.group for member in config.population}
+    if config.server.evaluate_on != "server":
+        _check_reports(evidence, groups, log)
+        return
     versions = {row["version"]: row["round"] for row in evidence.rows("SELECT * FROM evaluations")}
     kinds = (
         ("group_evaluations", "group", set(groups.values()), config.server.evaluate_groups),
@@ -89,6 +96,78 @@ def check_parts(evidence: Evidence, log: CheckLog) -> None:
                 log.compare(f"round in {where}", versions.get(row["version"]), row["round"])
     if config.server.evaluate_groups and config.server.evaluate_devices:
         _check_means(evidence, groups, log)
+
+
+def reported_by_devices(evidence: Evidence) -> dict[int, dict[str, Row]]:
+    """What devices have reported of each version with the updates of the first round that had any,
+    by client."""
+    query = (
+        "SELECT rowid AS place, * FROM contributions WHERE outcome IN ('folded', 'late') "
+        "AND received_examples >= 1 AND received_loss IS NOT NULL ORDER BY rowid"
+    )
+    rounds = evidence.rows("SELECT contributions FROM rounds ORDER BY round")
+    ends = [row["contributions"] for row in rounds]
+    found, first = dict[int, dict[str, Row]](), dict[int, int]()
+    for row in evidence.rows(query):
+        version, entered = row["base_version"], bisect_left(ends, row["place"])
+        if entered < len(ends) and first.setdefault(version, entered) == entered:
+            found.setdefault(version, {}).setdefault(row["client"], row)
+    return found
+
+
+def _check_on_devices(
+    config: ServerProcess,
+    reported: dict[int, dict[str, Row]],
+    there: dict[int, Row],
+    log: CheckLog,
+) -> None:
+    """Compare evaluations with the means of what devices have reported."""
+    for version in sorted(reported.keys() | there.keys()):
+        what = f"evaluation of version {version}"
+        log.compare(
+            f"number of rows of the {what}", int(version in reported), int(version in there)
+        )
+        log.compare(f"remainder of the {what}", 0, version % config.server.evaluate_every)
+        if version in reported and version in there:
+            _compare_mean(log, what, [*reported[version].values()], there[version])
+
+
+def _check_reports(evidence: Evidence, groups: dict[str, str], log: CheckLog) -> None:
+    """Compare the rows of devices and groups with what devices have reported."""
+    reported = reported_by_devices(evidence)
+    devices, of_groups = dict[tuple[int, str], Row](), dict[tuple[int, str], Row]()
+    for row in evidence.rows("SELECT * FROM device_evaluations"):
+        devices[row["version"], row["client"]] = row
+    for row in evidence.rows("SELECT * FROM group_evaluations"):
+        of_groups[row["version"], row["group"]] = row
+    parts = dict[tuple[int, str], list[Row]]()
+    for version, rows in reported.items():
+        for client, row in rows.items():
+            parts.setdefault((version, groups.get(client, "")), []).append(row)
+    single = {(v, client): [row] for v, rows in reported.items() for client, row in rows.items()}
+    for table, found, expected in (
+        ("device_evaluations", devices, single),
+        ("group_evaluations", of_groups, parts),
+    ):
+        for key in sorted(found.keys() | expected.keys()):
+            where = f"{table} of version {key[0]}, {key[1]}"
+            log.compare(f"number of rows in {where}", int(key in expected), int(key in found))
+            if key in found and key in expected:
+                total = sum(int(row["received_examples"]) for row in expected[key])
+                log.compare(f"examples in {where}", total, found[key]["examples"])
+                _compare_mean(log, where, expected[key], found[key])
+
+
+def _compare_mean(log: CheckLog, what: str, reports: list[Row], row: Row) -> None:
+    """Compare a loss and an accuracy with the mean of reports, weighted by examples."""
+    total = sum(report["received_examples"] for report in reports)
+    for name in ("loss", "accuracy"):
+        values = [(report["received_examples"], report[f"received_{name}"]) for report in reports]
+        if any(value is None for _, value in values):
+            log.compare(f"{name} in {what}", None, row[name])
+        else:
+            mean = math.fsum(size * value for size, value in values) / total
+            compare(log, f"{name} in {what}", mean, row[name], tolerance=_ROUNDED)
 
 
 def _check_means(evidence: Evidence, groups: dict[str, str], log: CheckLog) -> None:
@@ -117,7 +196,8 @@ CHECKS = (
     Check(
         "evaluations that are due",
         "The versions that `server.evaluate_every` names have one each, the last version of a "
-        "completed run too, and no other version has.",
+        'completed run too, and no other version has. With `server.evaluate_on = "devices"` those '
+        "that devices have reported, with the means of the reports.",
         check_due,
     ),
     Check(
