@@ -124,7 +124,13 @@ KILLS = (
 )
 
 
-@pytest.mark.parametrize("values", MODES.values(), ids=MODES.keys())
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(values, id=name, marks=[] if name == "buffered" else [pytest.mark.soak])
+        for name, values in MODES.items()
+    ],
+)
 def test_kills_change_nothing_in_any_mode(tmp_path: Path, values: dict[str, Any]) -> None:
     for name, kills in (("whole", ()), ("killed", KILLS)):
         copied = {key: dict(value) for key, value in values.items()}

@@ -143,8 +143,8 @@ class EvaluationRow(NamedTuple):
     Attributes:
         version, round: the version, and the round that made it; 0: the initial model.
         loss, accuracy: on the task's test data; with `server.evaluate_on = "devices"` the mean of
-            what devices reported, weighted by their examples; accuracy is NULL if the task has none, loss if it
-            was not a number.
+            what devices reported, weighted by their examples; accuracy is NULL if the task has
+            none, loss if it was not a number.
         metrics: JSON of the task's other metrics, for example a distance to the optimum; of an
             evaluation by devices, their number.
         seconds, at: how long the evaluation took, and when it was done.
