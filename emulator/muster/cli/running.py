@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 @OPTIONAL_SCENARIO
 @folder_option("--out", "The run folder to create; default runs/NAME-TIME.")
 @folder_option("--resume", "Continue the run in DIR where its ledger ends; without a scenario.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    help="With --resume: the number of rounds in all, in place of that of the scenario.",
+)
 @SETTINGS
 @BACKEND
 @DATA
@@ -56,6 +61,7 @@ def run(
     scenario: Path | None,
     out: Path | None,
     resume: Path | None,
+    rounds: int | None,
     backend: "BackendName",
     settings: tuple[str, ...],
     data: str | None,
@@ -77,6 +83,8 @@ def run(
         raise ConfigError(
             "--resume continues the run as it began; expected no --set, --out or --data with it"
         )
+    if rounds is not None and resume is None:
+        raise ConfigError("--rounds is for --resume; for a new run, use --set server.rounds=N")
     if port and not live:
         raise ConfigError("--port is the port of the live page; expected --live with it")
     source = scenario if resume is None else run_folder(resume) / "scenario.toml"
@@ -87,7 +95,9 @@ def run(
         display = LenientProgress(progress(sys.stderr, WallClock(), title=read.name, quiet=quiet))
         stack.callback(display.close)
         if resume is not None:
-            done = running.resume(resume, backend=backend, show=display.show, begin=begin)
+            done = running.resume(
+                resume, rounds=rounds, backend=backend, show=display.show, begin=begin
+            )
         else:
             done = running.run(read, out=out, backend=backend, show=display.show, begin=begin)
     if not done.began:

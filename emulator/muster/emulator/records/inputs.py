@@ -32,9 +32,11 @@ MAY_CHANGE = (
     "server.port",
     "server.metrics_port",
     "server.stall_s",
+    "server.rounds",
 )
 """The settings that may be changed in `scenario.toml` between two starts of a run. They say where
-files are, how programs start and how long to wait, and change no result."""
+files are, how programs start and how long to wait, and change no result; the number of rounds
+changes no earlier round where `muster.emulator.runs.more_rounds` allows another."""
 
 NOTHING = "nothing"
 """Stands for the hash of an input that is not there."""

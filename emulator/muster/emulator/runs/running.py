@@ -29,6 +29,7 @@ from muster.emulator.run_folder.folder import (
     run_folder,
 )
 from muster.emulator.runs.conclusion import conclude
+from muster.emulator.runs.more_rounds import lacks_rounds, require_rounds, write_rounds
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
 from muster.emulator.scenario.reading import read_scenario
@@ -110,6 +111,7 @@ def run(
 def resume(
     folder: Path | str,
     *,
+    rounds: int | None = None,
     backend: BackendName = "processes",
     report: bool = True,
     show: Show = lambda event: None,
@@ -120,6 +122,9 @@ def resume(
     """Resume the run in a folder where its ledger ends. If the run is complete, only its summary
     and report are written again.
 
+    Args:
+        rounds: the number of rounds to run in all, in place of `server.rounds` of its scenario.
+
     Raises:
         ConfigError: there is no run in `folder`, it is still running, or its files are not as it
             left them. Nothing was started.
@@ -127,7 +132,8 @@ def resume(
         RunFailed: the run failed again.
     """
     folder = run_folder(Path(folder))
-    scenario = read_scenario(folder / "scenario.toml")
+    changed = [] if rounds is None else [("server.rounds", rounds)]
+    scenario = read_scenario(folder / "scenario.toml", changed)
     require(scenario, backend)
     return _run_in(
         folder, scenario, backend, report, show, show_every_s, clock or WallClock(), begin
@@ -156,12 +162,14 @@ def _run_in(
     with ExitStack() as stack:
         stack.enter_context(own(folder))
         require_resumable(folder, scenario)
-        if _is_complete(folder):
+        require_rounds(folder, scenario)
+        if _is_complete(folder) and not lacks_rounds(folder, scenario):
             for difference in damaged_files(folder, Read.AUDIT):
                 raise ConfigError(difference.sentence(folder))
             return Run(folder, *_concluded(folder, report, None, {}), began=False)
         announce_own_code(folder)
         unseal(folder)
+        write_rounds(folder, scenario.server.rounds)
         if begin is not None:
             begin(folder)
         failure: RunFailed | None = None
