@@ -66,9 +66,30 @@ def test_a_run_that_never_began_may_have_any(tmp_path: Path) -> None:
     require_rounds(folder, scenario)
 
 
-def test_the_scenario_stays_that_with_which_the_run_began(tmp_path: Path) -> None:
-    folder, _ = folder_of(tmp_path)
+def test_the_hash_stays_that_with_which_the_run_began(tmp_path: Path) -> None:
+    folder, _ = folder_of(tmp_path, now=10)
+    before = scenario_digest(folder)
+    for rounds in (90, 120, 10):
+        write_rounds(folder, rounds)
+        assert f"rounds = {rounds}" in (folder / "scenario.toml").read_text()
+        assert scenario_digest(folder) == before
+
+
+def test_an_interrupted_change_leaves_the_scenario_of_before(tmp_path: Path) -> None:
+    folder, _ = folder_of(tmp_path, now=10)
+    before = scenario_digest(folder)
+    for rounds in (90, 120):
+        text = (folder / "scenario.toml").read_text()
+        write_rounds(folder, rounds)
+        (folder / "scenario.toml").write_text(text)
+        assert scenario_digest(folder) == before
+        write_rounds(folder, rounds)
+
+
+def test_rounds_that_somebody_edits_are_noticed(tmp_path: Path) -> None:
+    folder, _ = folder_of(tmp_path, now=10)
     before = scenario_digest(folder)
     write_rounds(folder, 90)
-    assert "rounds = 90" in (folder / "scenario.toml").read_text()
-    assert scenario_digest(folder) == before
+    scenario = folder / "scenario.toml"
+    scenario.write_text(scenario.read_text().replace("rounds = 90", "rounds = 91"))
+    assert scenario_digest(folder) != before

@@ -474,7 +474,7 @@ def bound(run: RunFolder, resume: Resume) -> Path:
         ("scenario.toml", "learning_rate = 0.1", "learning_rate = 0.3"),
         ("scenario.toml", "learning_rate = 0.1", "learning_rate = 0.5"),
         ("scenario.toml", "count = 2", "count = 3"),
-        ("scenario.toml", "rounds = 9", "rounds = 9\nminimum = 2"),
+        ("scenario.toml", "rounds = 9", "rounds = 8"),
         ("scenario.toml", '[[groups]]\n', '[[expect]]\nthat = "folded >= 1"\n[[groups]]\n'),
         ("mine/rule_r.py", "class", "A = 1\nclass"),
         ("mine/part_r.py", "A = 1", "A = 2"),

@@ -17,7 +17,7 @@ from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
 from muster.emulator.fleet.scenario_faults import FAULTS
 from muster.emulator.records.ledger_file import damaged, open_ledger
-from muster.emulator.run_folder.folder import LEDGER, SCENARIO, afresh
+from muster.emulator.run_folder.folder import LEDGER, SCENARIO, afresh, read_values
 from muster.emulator.scenario.own_code import modules_of
 from muster.emulator.scenario.reading import named_files
 from muster.server.account.run_rows import INPUTS, InputRow
@@ -32,11 +32,13 @@ MAY_CHANGE = (
     "server.port",
     "server.metrics_port",
     "server.stall_s",
-    "server.rounds",
 )
 """The settings that may be changed in `scenario.toml` between two starts of a run. They say where
-files are, how programs start and how long to wait, and change no result; the number of rounds
-changes no earlier round where `muster.emulator.runs.more_rounds` allows another."""
+files are, how programs start and how long to wait, and change no result."""
+
+ROUNDS = "setup/rounds.json"
+"""The file of a run that was asked for other numbers of rounds than it began with: `began`, and all
+others as `asked`. The hash of its scenario is that with which it began."""
 
 NOTHING = "nothing"
 """Stands for the hash of an input that is not there."""
@@ -72,7 +74,7 @@ class InputKind(NamedTuple):
 
 
 def _scenario(source: Source) -> Mapping[str, str]:
-    return {SCENARIO: _digest(source.settings)}
+    return {SCENARIO: _digest(source.settings, source.folder)}
 
 
 def _modules(source: Source) -> Mapping[str, str] | None:
@@ -184,7 +186,7 @@ def scenario_digest(folder: Path) -> str | None:
         ConfigError: the scenario cannot be read.
     """
     values = _settings(folder)
-    return None if values is None else _digest(values)
+    return None if values is None else _digest(values, folder)
 
 
 def announce_own_code(folder: Path) -> None:
@@ -213,9 +215,20 @@ def _settings(folder: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path}: expected the scenario of the run, found {error}") from None
 
 
-def _digest(values: Mapping[str, Any]) -> str:
+def asked_rounds(folder: Path) -> Mapping[str, Any]:
+    """The content of `ROUNDS`; empty if there is no such file."""
+    try:
+        return read_values(folder, ROUNDS, {"began": int, "asked": list}, afresh(folder))
+    except FileNotFoundError:
+        return {}
+
+
+def _digest(values: Mapping[str, Any], folder: Path) -> str:
     """The SHA-256 of all settings that may not change."""
     bound = json.loads(json.dumps(values, default=str))
+    asked, server = asked_rounds(folder), bound.get("server")
+    if asked and isinstance(server, dict) and server.get("rounds") in asked["asked"]:
+        server["rounds"] = asked["began"]
     for name in MAY_CHANGE:
         *tables, key = name.split(".")
         place: Any = bound

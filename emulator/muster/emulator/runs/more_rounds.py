@@ -11,6 +11,7 @@ import tomli_w
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.common.toml import parse_toml
+from muster.emulator.records.inputs import ROUNDS, asked_rounds
 from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.run_folder.folder import LEDGER, SCENARIO, afresh
 from muster.emulator.scenario.scenario import Scenario
@@ -83,9 +84,13 @@ def _counted(folder: Path, scenario: Scenario) -> int:
 
 
 def write_rounds(folder: Path, rounds: int) -> None:
-    """Write a number of rounds into the scenario of a run folder, unless it has that."""
+    """Write a number of rounds into the scenario of a run folder, unless it has that. If that is
+    interrupted, the folder has the scenario of before, which is still that of the run."""
     path = folder / SCENARIO
     values = parse_toml(path.read_text(encoding="utf-8"), str(path))
-    if values["server"]["rounds"] != rounds:
+    if (before := values["server"]["rounds"]) != rounds:
+        known = asked_rounds(folder)
+        asked = {"began": known.get("began", before), "asked": [*known.get("asked", []), rounds]}
+        write_atomic(folder / ROUNDS, json.dumps(asked).encode())
         values["server"]["rounds"] = rounds
         write_atomic(path, tomli_w.dumps(values).encode())
