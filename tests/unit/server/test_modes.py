@@ -279,15 +279,17 @@ def test_staleness_has_a_limit() -> None:
     assert Round(4, 3, rules).is_stale(member)
 
 
-@pytest.mark.parametrize(("each", "rounds"), [(False, 3), (True, 6)])
+@pytest.mark.parametrize(("each", "rounds"), [(False, 30), (True, 60)])
 def test_silent_devices_occupy_their_places_only_for_so_many_rounds(
     each: bool, rounds: int
 ) -> None:
     """Where all that may work are silent, no version is made that would end their assignments."""
-    rules = Rules(lockstep=False, least=2, outlives_round=True, max_staleness=2, each=each)
+    rules = Rules(lockstep=False, least=2, outlives_round=True, max_staleness=29, each=each)
     silent = CohortMember(1, 0, 0.0, 0)
     assert not Round(1 + rounds, 0, rules).is_stale(silent)
     assert Round(2 + rounds, 0, rules).is_stale(silent)
+    assert Round(22, 0, replace(rules, max_staleness=0)).is_stale(silent)
+    assert not Round(21, 0, replace(rules, max_staleness=0)).is_stale(silent)
     assert not Round(99, 0, replace(rules, lockstep=True)).is_stale(silent)
     came = collected(Round(1, 0, rules), {"a": 1.0}).cohort["a"]
     assert not Round(99, 0, rules).is_stale(came)  # its update waits for one that completes `k`

@@ -8,6 +8,9 @@ from typing import Self
 from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.modes.contract import Mode
 
+_IN_VAIN = 20
+"""The fewest rounds after which a device counts as silent."""
+
 Sharing = Callable[[Mapping[str, WorkTime]], Mapping[str, WorkTime]]
 """Takes the times of work, by client, as if no link was shared; returns those with shared links."""
 
@@ -62,10 +65,11 @@ class Rules:
     def most_rounds(self) -> float:
         """On a clock that runs, how many rounds an assignment without an update stays open. Its
         device may be silent for ever, and `max_staleness` + 1 versions end it, but none are made
-        while all that may work are silent. If updates come, so many rounds make these versions."""
+        while all that may work are silent. If updates come, so many rounds make these versions;
+        and slow work may take longer than some rounds that wait in vain."""
         if self.lockstep or self.max_staleness is None:
             return math.inf
-        return (self.max_staleness + 1) * (self.least if self.each else 1)
+        return max(_IN_VAIN, (self.max_staleness + 1) * (self.least if self.each else 1))
 
     @property
     def limit_s(self) -> float:
