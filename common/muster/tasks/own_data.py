@@ -79,10 +79,8 @@ def dataset_of(
     if test is not None:
         train, test_x, test_y = np.arange(len(rows)), test.x, number[len(rows) :]
     else:
-        order = stream(0, "own", "split").permutation(len(rows))
-        cut = min(max(1, round(test_ratio * len(rows))), len(rows) - 1)
-        held, train = np.sort(order[:cut]), np.sort(order[cut:])
-        test_x, test_y = x[held], y[held]
+        held = _held_out(np.zeros(len(rows), np.int64) if user is None else user, test_ratio)
+        train, test_x, test_y = np.flatnonzero(~held), x[held], y[held]
     return Dataset(
         x[train],
         y[train],
@@ -92,6 +90,24 @@ def dataset_of(
         labels=len(names),
         train_user=None if user is None else user[train],
     )
+
+
+def _held_out(user: npt.NDArray[np.int64], ratio: float) -> npt.NDArray[np.bool_]:
+    """Which examples are for testing: the share of each user, and one at least in all. Every user
+    keeps one for training."""
+    random, held = stream(0, "own", "split"), np.zeros(len(user), bool)
+    order = random.permutation(len(user))
+    for rows in np.split(order[np.argsort(user[order], kind="stable")], _ends(user)):
+        held[rows[: min(round(ratio * len(rows)), len(rows) - 1)]] = True
+    if not held.any():
+        most = np.argmax(np.bincount(user))
+        held[order[user[order] == most][0]] = True
+    return held
+
+
+def _ends(user: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where the rows of each user but the last one end, if they are sorted by user."""
+    return np.cumsum(np.bincount(user))[:-1]
 
 
 def _require_classes(names: Array, examples: int, path: str) -> None:

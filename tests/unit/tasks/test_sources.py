@@ -102,6 +102,14 @@ def test_arrays_are_read_with_their_test_set_and_pixels_are_scaled(tmp_path: Pat
     assert rows_of(opened(tmp_path, source, 1, partition="natural"), 1)
 
 
+def test_every_user_keeps_examples_for_training(tmp_path: Path) -> None:
+    site = np.repeat([0, 1, 2, 3], [1, 2, 5, 20])
+    source = {**npz(tmp_path, x=np.ones((28, 2)), y=np.arange(28) % 2, site=site), "user": "site"}
+    found = opened(tmp_path, source, 4, partition="natural", test_ratio=0.4)
+    assert found.examples == [1, 1, 3, 12]
+    assert len(found.test()) == 1 + 2 + 8
+
+
 @pytest.mark.parametrize("kind", sorted(PARTITIONS))
 def test_every_partition_divides_own_data(kind: str, tmp_path: Path) -> None:
     random = np.random.default_rng(0)

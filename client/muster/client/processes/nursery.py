@@ -162,7 +162,8 @@ def prepare(
     """
     require_sound(task)
     for client, index in rational.items():
-        require_validation(task.validation(index), client)
+        if task.examples[index]:  # else it is not called
+            require_validation(task.validation(index), client)
     module = task.module()
     if together:
         require_layers(task, module)

@@ -1,10 +1,11 @@
 """The timeline of a scenario's faults, and the file of a run folder that keeps it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from muster.client.faults.scheduled import DeviceFault
+from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.emulator.faults.times import RunTime
 from muster.emulator.fleet.device_faults import device_faults
@@ -40,6 +41,19 @@ class ScenarioFaults(NamedTuple):
         gateways = gateway_groups(scenario)
         timeline = resolve(scenario.faults, scenario.seed, time, residents, gateways)
         return cls(timeline, time, device_faults(timeline, time))
+
+    def require_targets(self, without: Collection[str]) -> None:
+        """Check that every fault has a target beside the devices without examples.
+
+        Raises:
+            ConfigError: a fault has none.
+        """
+        for fault in self.timeline.faults:
+            if without and set(fault.targets) <= set(without):
+                raise ConfigError(
+                    f"faults: {fault.name} strikes only devices without examples, which are not "
+                    f"called ({', '.join(sorted(fault.targets)[:3])}); give it another target"
+                )
 
 
 def gateway_groups(scenario: Scenario) -> list[GatewayGroup]:

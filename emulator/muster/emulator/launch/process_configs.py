@@ -1,7 +1,7 @@
 """Computes the settings with which every process of a run starts, for all backends."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,12 @@ from muster.emulator.scenario.local_work import (
     most_steps,
     training_time,
 )
-from muster.emulator.scenario.population import population, write_population
+from muster.emulator.scenario.population import (
+    Resident,
+    population,
+    with_examples,
+    write_population,
+)
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.emulator.scenario.slow_links import check_links
@@ -192,7 +197,10 @@ class ProcessConfigs:
         Raises:
             ConfigError: a group's mask does not fit the model, or its links are too slow for it.
         """
-        scenario, residents = self.scenario, self.residents
+        scenario = self.scenario
+        residents = with_examples(self.residents, prepared["examples"])
+        without = zip(self.residents, prepared["examples"], strict=True)
+        self.faults.require_targets({resident.client for resident, held in without if not held})
         write_population(self.folder / "population.csv", residents, None)
         write_timeline(self.folder, self.faults.timeline)
         full = scenario.server.information == "full"
@@ -243,7 +251,7 @@ class ProcessConfigs:
             task=self.task.to_json(),
             training=training.to_json(),
             local_work=scenario.local_work,
-            sample=self._sample(),
+            sample=self._sample(residents),
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
             z=scenario.z_columns,
@@ -290,8 +298,8 @@ class ProcessConfigs:
     def _life(self, group: Group) -> Life:
         return life_of(self.scenario, group, self.faults.inside)
 
-    def _sample(self) -> DeviceSampling | None:
-        enrolled = sum(resident.enrolled for resident in self.residents)
+    def _sample(self, residents: Sequence[Resident]) -> DeviceSampling | None:
+        enrolled = sum(resident.enrolled for resident in residents)
         return None if self._declines() else sample_of(self.scenario, enrolled)
 
     def _run_identity(self) -> str:
@@ -307,7 +315,8 @@ class ProcessConfigs:
         ports: Callable[[str], Ports | None],
         folders: DeviceFolders,
     ) -> Iterator[PackProcess]:
-        """Yield the settings of the packs of enrolled devices.
+        """Yield the settings of the packs of enrolled devices. A pack keeps its name, and its
+        credentials, without its devices that have no examples.
 
         Args:
             address: the server's, host:port.
@@ -318,6 +327,7 @@ class ProcessConfigs:
         # In turn over all groups, so that no GPU gets more packs than `launch.devices_per_gpu`. A
         # backend of several machines gives each pack a GPU of its node instead.
         in_turn = cycle(range(max(1, gpus)))
+        training = {member.client for member in server.population if member.enrolled}
         for group, residents in by_group(self.scenario, self.residents):
             devices = members_of(self.scenario, group, residents)
             life, reached = self._life(group), ports(group.name)
@@ -326,9 +336,13 @@ class ProcessConfigs:
                 clients = [device.client for device in together]
                 first, name = clients[0], pack_name(clients)
                 where = f"{reached.host}:{reached.devices[first]}" if reached else address
+                together = [device for device in together if device.client in training]
+                if not together:
+                    continue
+                clients = [device.client for device in together]
                 yield PackProcess(
                     name=name,
-                    devices=list(together),
+                    devices=together,
                     compression=group.link.compression,
                     life=life.of(clients) if life.eventful else None,
                     faults=faults_of(update_faults(self.faults.inside), clients),

@@ -21,7 +21,7 @@ from muster.emulator.planning.group_lives import GroupLives
 from muster.emulator.planning.result import Learning, Plan
 from muster.emulator.planning.tally import GroupTally
 from muster.emulator.planning.virtual_rounds import VirtualRounds
-from muster.emulator.scenario.population import Resident, population
+from muster.emulator.scenario.population import Resident, population, with_examples
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 
@@ -56,11 +56,15 @@ def plan(
     residents = population(scenario)
     faults = ScenarioFaults.of(scenario, residents)
     learning = learning or Learning.of(scenario)
+    residents = with_examples(residents, learning.examples)
     found = _played(scenario, residents, learning, faults.inside, progress)
     undisturbed = None
     if life_faults(faults.inside):
         undisturbed = plan(scenario.model_copy(update={"faults": []}), learning)
-    return replace(found, timeline=faults.timeline, undisturbed=undisturbed)
+    without = sum(not held for held in learning.examples)
+    return replace(
+        found, timeline=faults.timeline, undisturbed=undisturbed, without_examples=without
+    )
 
 
 def can_plan(scenario: Scenario) -> bool:

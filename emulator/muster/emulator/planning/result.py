@@ -25,7 +25,7 @@ from muster.emulator.scenario.population import Resident, write_population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.rounds.selection import WeightedSelection
-from muster.tasks.opening import opened
+from muster.tasks.opening import is_own, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Learning:
         sized = any(device.battery is not None for device in devices)
         sized = sized or any(group.gateway for group in scenario.groups)
         modelled = any(device.examples_per_s is not None for device in devices)
-        if not (sized or modelled or isinstance(scenario.server.selection, WeightedSelection)):
+        weighted = isinstance(scenario.server.selection, WeightedSelection)
+        if not (sized or modelled or weighted or is_own(scenario.task)):
             return cls([1] * scenario.devices, 0)
         task = opened(scenario.task, scenario.devices, scenario.seed)
         if not sized:
@@ -173,6 +174,8 @@ class Plan:
         timeline: the faults of the scenario.
         undisturbed: the plan of the same scenario without faults, if any of them acts on the lives
             of devices.
+        without_examples: number of devices that have no examples, and are not enrolled for that
+            reason.
     """
 
     scenario: Scenario
@@ -184,6 +187,7 @@ class Plan:
     end_s: float | None = None
     timeline: FaultTimeline = field(default_factory=FaultTimeline)
     undisturbed: "Plan | None" = None
+    without_examples: int = 0
 
     @property
     def rounds(self) -> int:

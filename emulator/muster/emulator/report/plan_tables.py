@@ -182,6 +182,11 @@ def _quantiles(found: dict[str, float]) -> tuple[str, ...]:
 
 def warnings(plan: Plan) -> Iterator[str]:
     """Problems that a user should know of before running the scenario."""
+    if plan.without_examples:
+        yield (
+            f"warning: {plan.without_examples:,} of {len(plan.residents):,} devices have no "
+            f"examples, and are not called"
+        )
     for group in plan.groups:
         if not group.enrolled:
             yield f"warning: no device of {group.name} is enrolled"

@@ -20,7 +20,7 @@ from muster.emulator.records.ledger_file import damaged, open_ledger
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
 from muster.emulator.run_folder.journal_tail import journal_events
-from muster.emulator.scenario.population import Resident, population
+from muster.emulator.scenario.population import Resident, population, with_examples
 from muster.emulator.scenario.reading import settled
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.tables import SCHEMA_VERSION
@@ -154,7 +154,13 @@ class Evidence:
     @cached_property
     def residents(self) -> Sequence[Resident]:
         """The population of the scenario; none if it cannot be run."""
-        return () if isinstance(self.planned, str) else population(self.planned)
+        if isinstance(self.planned, str):
+            return ()
+        residents = population(self.planned)
+        members = [] if isinstance(self.config, str) else self.config.population
+        if len(members) != len(residents):
+            return residents
+        return with_examples(residents, [member.examples for member in members])
 
     @cached_property
     def status(self) -> str | None:

@@ -8,7 +8,7 @@ them to an aggregator that did not ask for the oracle.
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -101,6 +101,29 @@ def population(scenario: _Scenario) -> list[Resident]:
             f"{most:.3g}; expected groups.enrollment to enroll at least one"
         )
     return residents
+
+
+def with_examples(residents: list[Resident], examples: Sequence[int]) -> list[Resident]:
+    """Return the population once it is known what devices hold: those without examples have
+    nothing to train on, so they are not enrolled.
+
+    Args:
+        examples: number of training examples of each device, in the order of the population.
+
+    Raises:
+        ConfigError: no enrolled device has examples.
+    """
+    if all(examples):
+        return residents
+    found = [
+        resident if held else replace(resident, enrolled=False)
+        for resident, held in zip(residents, examples, strict=True)
+    ]
+    if not any(resident.enrolled for resident in found):
+        raise ConfigError(
+            f"no enrolled device of {len(found)} has examples to train on; expected at least one"
+        )
+    return found
 
 
 def _residents(seed: int, group: _Group, first: int) -> Iterator[Resident]:
