@@ -76,7 +76,7 @@ def recomputed(
         moves, changes = [], []
         for client in updates["client"]:
             examples = task.client(int(clients["position"][client]))
-            training = read.training.lasting(steps[clients["group"][client]])
+            training = read.training.of(steps[clients["group"][client]])
             y, count = theta.copy(), 0
             for rows in minibatches(
                 len(examples), training, partial(stream, read.seed, "batches", client, number)

@@ -176,3 +176,15 @@ def test_losses_that_are_not_finite_leave_rounds_empty_and_do_not_stop_the_run(
         outcomes = account.contributions.groupby("round")[["outcome", "reason"]].agg(list)
     assert outcomes["outcome"].tolist() == [["folded"] * 2, ["refused"] * 2, ["refused"] * 2]
     assert outcomes["reason"].tolist()[1:] == [["loss"] * 2] * 2
+
+
+def test_settings_of_all_groups_are_those_of_the_scenario(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"learning_rate": 0.02, "batch_size": 3}
+    everywhere = quadratics("fedavg", 3, **settings)
+    groups = [
+        group.model_copy(update={"training": group.training.model_copy(update=settings)})
+        for group in everywhere.groups
+    ]
+    in_groups = quadratics("fedavg", 3, batch_size=1).model_copy(update={"groups": groups})
+    expected, found = played(everywhere, tmp_path / "a"), played(in_groups, tmp_path / "b")
+    np.testing.assert_array_equal(found, expected)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.training.settings import Length, Training
+from muster.client.training.settings import GroupTraining, Training
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.exact_sum import BLOCK, ExactSum, apply, squared_norm
@@ -198,6 +198,48 @@ def test_q_fedavg_refuses_gradients() -> None:
         scenario("q-fedavg", gradient=True)
 
 
+def with_rate(aggregator: Any, rate: Any, **training: Any) -> Scenario:
+    """Two groups, of which the second has a learning rate of its own."""
+    values = {
+        "name": "rates",
+        "task": {"name": "linear"},
+        "training": training,
+        "server": {"rounds": 1, "aggregator": aggregator},
+        "groups": [
+            {"name": "a", "count": 2},
+            {"name": "b", "count": 2, "training": {"learning_rate": rate}},
+        ],
+    }
+    return validate(Scenario, values, "test")
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "training", "why"),
+    [
+        ("fednova", {}, "found groups.training.learning_rate"),
+        ("scaffold", {}, "found groups.training.learning_rate"),
+        (
+            "q-fedavg",
+            {},
+            r"learning rate of training, but groups\[1\] has its own, 0.5; .*smoothness",
+        ),
+        ("fedavg", {"gradient": True}, r"learning_rate of groups\[1\] has nothing to act on"),
+    ],
+)
+def test_a_rule_that_knows_one_rate_refuses_others(
+    aggregator: str, training: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        with_rate(aggregator, 0.5, **training)
+
+
+def test_other_rules_take_a_rate_for_each_group() -> None:
+    assert not with_rate("fednova", 0.1).local_work.other
+    assert with_rate({"kind": "q-fedavg", "smoothness": 2.0}, 0.5)
+    found = with_rate("fedavg", {"kind": "inverse", "initial": 0.5}).groups[1].training
+    assert Training().of(found).learning_rate_at(2) == 0.25
+
+
 @pytest.mark.parametrize(
     ("training", "held", "steps"),
     [
@@ -216,20 +258,23 @@ def test_the_steps_of_a_device_follow_from_its_examples(
 
 def test_a_group_may_train_longer() -> None:
     epochs = Training(local_epochs=2, batch_size=10)
-    assert epochs.lasting(Length()) is epochs
-    assert epochs.lasting(Length(local_steps=5)).steps(100) == 5
-    assert Training(local_steps=5, batch_size=10).lasting(Length(local_epochs=3)).steps(100) == 30
-    assert Training(local_steps=5).lasting(Length(local_epochs=3)).examples_seen(100) == 300
+    assert epochs.of(GroupTraining()) is epochs
+    other = Training(local_steps=5).of(GroupTraining(batch_size=7, learning_rate=0.5))
+    assert (other.local_steps, other.batch_size, other.learning_rate_at(9)) == (5, 7, 0.5)
+    assert other.minibatch(100) == 7
+    assert epochs.of(GroupTraining(local_steps=5)).steps(100) == 5
+    assert Training(local_steps=5, batch_size=10).of(GroupTraining(local_epochs=3)).steps(100) == 30
+    assert Training(local_steps=5).of(GroupTraining(local_epochs=3)).examples_seen(100) == 300
 
 
 def test_a_length_is_given_once() -> None:
     with pytest.raises(ConfigError, match="local_steps and local_epochs both say"):
-        validate(Length, {"local_steps": 1, "local_epochs": 1}, "test")
+        validate(GroupTraining, {"local_steps": 1, "local_epochs": 1}, "test")
 
 
 def test_the_server_knows_how_many_steps_each_device_can_take() -> None:
     training = Training(local_epochs=2, batch_size=10)
-    assert most_steps(training, Length(), 95) == 20
-    assert most_steps(training, Length(local_steps=3), 95) == 3
+    assert most_steps(training, GroupTraining(), 95) == 20
+    assert most_steps(training, GroupTraining(local_steps=3), 95) == 3
     own = training.model_copy(update={"trainer": object()})
-    assert most_steps(own, Length(), 95) is None
+    assert most_steps(own, GroupTraining(), 95) is None

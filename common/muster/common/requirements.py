@@ -50,6 +50,9 @@ class Requirement(StrEnum):
     KNOWN_STEPS = "sums of gradients with known weights"
     """The rule must know how an update weighs the gradients of its local steps."""
 
+    ONE_RATE = "one learning rate"
+    """The rule computes with the learning rate of local training."""
+
     LOCAL_STEPS = "local steps told"
     """Devices tell the rule how many local steps they took."""
 

@@ -72,6 +72,9 @@ class Withholder(StrEnum):
     GRADIENT = "training.gradient"
     """Devices return gradients and train nothing."""
 
+    GROUP_RATES = "groups.training.learning_rate"
+    """Devices of a group have a learning rate of their own."""
+
     WEIGHTED_STEPS = "momentum, a proximal term"
     """Updates weigh the gradients of local steps differently, in a known way."""
 

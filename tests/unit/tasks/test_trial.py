@@ -327,7 +327,7 @@ def test_only_code_of_the_users_own_is_tried(tmp_path: Path) -> None:
         assert found is not None
         [group] = found.groups
         assert group.devices == {"a-0000": 0, "a-0001": 1}
-        assert group.length.local_steps == 3
+        assert group.training.local_steps == 3
 
 
 def make(inputs: tuple[int, ...], outputs: int) -> nn.Module:

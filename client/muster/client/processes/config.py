@@ -6,7 +6,7 @@ from muster.client.connection.slots import SlotsPort
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.life.participation import UtilitySettings
 from muster.client.life.settings import ClockSettings, Life, PackMember
-from muster.client.training.settings import Length, Training
+from muster.client.training.settings import GroupTraining, Training
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.lines import LinkModel
@@ -38,8 +38,8 @@ class PackProcess(Section):
     capacity: float = 1.0
     """Share of a model that each device can train."""
 
-    length: Length = Length()
-    """How long each device trains, if not as long as the training that the server announces."""
+    training: GroupTraining = GroupTraining()
+    """What differs in the devices' training from that which the server announces."""
 
     partial_sums: bool = False
     """Whether the devices hold their updates back, and the process sends sums of them."""
@@ -92,8 +92,8 @@ class GroupTrial(Section):
     devices: dict[str, int]
     """The indices of its enrolled devices, by name."""
 
-    length: Length = Length()
-    """How long they train, as in `PackProcess`."""
+    training: GroupTraining = GroupTraining()
+    """As in `PackProcess`."""
 
 
 class Trial(Section):

@@ -278,7 +278,7 @@ class Pack:
                 "the server's task or model is not the one this device was started with; start "
                 "both from one run folder"
             )
-        training = Training.from_json(enrolled.training).lasting(self._config.length)
+        training = Training.from_json(enrolled.training).of(self._config.training)
         return TrainingConfig(
             enrolled.run,
             enrolled.seed,

@@ -96,7 +96,7 @@ def try_task(task: OpenTask, trial: Trial, seed: int) -> None:
     module = task.module()
     received = vector_of(module)
     for group in trial.groups:
-        settings = trial.training.lasting(group.length)
+        settings = trial.training.of(group.training)
         _require_two_alone(task, module, group, settings)
         held = ((client, at) for client, at in group.devices.items() if task.examples[at])
         client, index = next(held, ("", -1))

@@ -29,9 +29,12 @@ def _batch_size(value: object) -> object:
     )
 
 
-class Length(Section):
-    """How long the devices of a group train in a round, if they do not train as long as
-    `training` says."""
+AnyBatchSize = Annotated[ExampleCount | Literal["full"], BeforeValidator(_batch_size)]
+"""The size of a minibatch as a setting."""
+
+
+class GroupTraining(Section):
+    """What differs in the local training of a group's devices from what `training` says."""
 
     local_steps: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """Number of minibatch steps in a round, instead of the length that `training` gives."""
@@ -40,6 +43,12 @@ class Length(Section):
     """Number of passes over the device's examples in a round, instead of the length that `training`
     gives."""
 
+    batch_size: AnyBatchSize | None = None
+    """Number of examples in a minibatch, instead of that of `training`."""
+
+    learning_rate: Rate | None = None
+    """The learning rate, a number or a schedule over rounds, instead of that of `training`."""
+
     @model_validator(mode="after")
     def _once(self) -> Self:
         _length_once(self.local_steps, self.local_epochs)
@@ -47,7 +56,8 @@ class Length(Section):
 
 
 class Training(Section):
-    """Local training in a round. The length may differ between groups (`groups.training`)."""
+    """Local training in a round. Length, minibatches and learning rate may differ between groups
+    (`groups.training`)."""
 
     optimizer: AnyOptimizer = PLAIN
     """How a device takes its local steps: a name, or a table with the name as `kind` and the
@@ -64,7 +74,7 @@ class Training(Section):
     local_epochs: Count | None = None
     """Number of passes over the device's examples in a round; 1 if `local_steps` is absent too."""
 
-    batch_size: Annotated[ExampleCount | Literal["full"], BeforeValidator(_batch_size)] = 32
+    batch_size: AnyBatchSize = 32
     """Number of examples in a minibatch; the last minibatch of a pass may be smaller. "full": all
     examples."""
 
@@ -160,11 +170,16 @@ class Training(Section):
             return self.local_steps or 0
         return (self.local_epochs or 1) * math.ceil(held / self.minibatch(held))
 
-    def lasting(self, length: Length) -> Self:
-        """Return these settings with the length of a group."""
-        if length.local_steps is None and length.local_epochs is None:
-            return self
-        return self.model_copy(update=dict(length))
+    def of(self, group: GroupTraining) -> Self:
+        """Return these settings with what differs in a group."""
+        given = group.model_dump(include={"local_steps", "local_epochs"})
+        update = given if any(value is not None for value in given.values()) else {}
+        update |= {
+            name: value
+            for name in ("batch_size", "learning_rate")
+            if (value := getattr(group, name)) is not None
+        }
+        return self.model_copy(update=update) if update else self
 
 
 def _length_once(steps: int | None, epochs: int | None) -> None:

@@ -133,7 +133,7 @@ class ProcessConfigs:
             GroupTrial(
                 name=group.name,
                 devices={each.client: each.index for each in residents if each.enrolled},
-                length=group.training,
+                training=group.training,
             )
             for group, residents in by_group(scenario, self.residents)
         )
@@ -349,7 +349,7 @@ class ProcessConfigs:
                     clock=self.scenario.clock,
                     utility=group.participation.rational,
                     capacity=group.device.capacity,
-                    length=group.training,
+                    training=group.training,
                     partial_sums=group.partial_sums,
                     mask=group.mask,
                     torch_device=f"cuda:{next(in_turn)}" if on_gpu else "cpu",

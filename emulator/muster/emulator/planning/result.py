@@ -77,7 +77,7 @@ class Learning:
     ) -> Effort:
         """The time and bytes of a round's work for some devices of a group, with these links."""
         held = [self.examples[member.index] for member in members]
-        training = scenario.training.lasting(group.training)
+        training = scenario.training.of(group.training)
         train_s = np.array([_train_s(training, *work) for work in zip(members, held, strict=True)])
         masks = self.masks.get(group.name)
         entries = self.parameters * scenario.server.aggregator.vectors()

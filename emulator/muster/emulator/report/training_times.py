@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from muster.client.life.device_settings import DeviceSettings
-from muster.client.training.settings import Length, Training
+from muster.client.training.settings import GroupTraining, Training
 from muster.emulator.fleet.lives import speeds_of
 from muster.emulator.records.account import Account
 
@@ -35,7 +35,9 @@ def modelled_training(account: Account) -> pd.Series:
         clients = account.clients[account.clients["group"] == group.get("name")]
         speeds = _speeds(group, scenario.get("seed", 0), clients)
         if speeds is not None:
-            given = training.lasting(Length.model_validate(group.get("training", {})))
+            given = training.of(
+                GroupTraining.model_validate(_only(group.get("training", {}), _LENGTH))
+            )
             seen = [given.examples_seen(held) if held else 0 for held in clients["examples"]]
             parts.append(pd.Series(seen, index=clients["client"], dtype="float64") / speeds)
     return pd.concat(parts) if parts else pd.Series(dtype="float64")

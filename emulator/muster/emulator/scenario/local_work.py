@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from muster.client.faults.contract import LifeFault
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.training.optimizers import Sgd
-from muster.client.training.settings import Length, Training
+from muster.client.training.settings import GroupTraining, Training
 from muster.common.bounds import LONGEST_WORK_S
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.own_code import own_modules
@@ -36,7 +36,7 @@ def brings_own(task: Task, training: Training) -> bool:
     return task.tried or any(own_modules([task.model_dump(), training.model_dump()]))
 
 
-def most_steps(training: Training, length: Length, examples: int) -> int | None:
+def most_steps(training: Training, length: GroupTraining, examples: int) -> int | None:
     """The most local steps of a device in a round; None if a user's own function trains.
 
     Args:
@@ -44,12 +44,12 @@ def most_steps(training: Training, length: Length, examples: int) -> int | None:
     """
     if training.trainer is not None:
         return None
-    return training.lasting(length).steps(examples)
+    return training.of(length).steps(examples)
 
 
 def training_time(
     training: Training,
-    length: Length,
+    length: GroupTraining,
     client: str,
     examples: int,
     speed: float | None,
@@ -67,7 +67,7 @@ def training_time(
     """
     if speed is None:
         return TrainingTime()
-    least_s = training.lasting(length).examples_seen(examples) / speed
+    least_s = training.of(length).examples_seen(examples) / speed
     most_s = least_s * _slowest(faults, client)
     if most_s > LONGEST_WORK_S:
         raise ConfigError(
@@ -84,7 +84,7 @@ def _slowest(faults: Sequence[DeviceFault], client: str) -> float:
     return math.prod(do.effect().slowdown for do in acting if isinstance(do, LifeFault))
 
 
-def local_work_of(training: Training, lengths: Sequence[Length]) -> LocalWork:
+def local_work_of(training: Training, lengths: Sequence[GroupTraining]) -> LocalWork:
     """What an aggregator may know of a scenario's local training.
 
     Args:
@@ -99,7 +99,7 @@ def local_work_of(training: Training, lengths: Sequence[Length]) -> LocalWork:
     )
 
 
-def _other(training: Training, lengths: Sequence[Length]) -> Iterator[str]:
+def _other(training: Training, lengths: Sequence[GroupTraining]) -> Iterator[str]:
     """Name the settings with which an update is not a sum of gradients with known weights."""
     optimizer = training.optimizer
     if not isinstance(optimizer, Sgd):
@@ -124,5 +124,8 @@ def _other(training: Training, lengths: Sequence[Length]) -> Iterator[str]:
         yield "training.projection_radius"
     if training.clip_update is not None:
         yield "training.clip_update"
-    if any(training.lasting(length).local_steps == 0 for length in lengths):
+    for length in lengths:
+        if length.learning_rate not in (None, training.learning_rate):
+            yield "groups.training.learning_rate"
+    if any(training.of(length).local_steps == 0 for length in lengths):
         yield "local_steps = 0"

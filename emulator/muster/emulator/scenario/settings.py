@@ -11,7 +11,7 @@ from muster.client.life.covariates import Covariates, column_names
 from muster.client.life.device_settings import DeviceSettings
 from muster.client.life.participation import ParticipationSettings
 from muster.client.life.settings import ClockSettings
-from muster.client.training.settings import Length, Training
+from muster.client.training.settings import GroupTraining, Training
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.common.installation import VERSION
@@ -57,8 +57,9 @@ class Group(Section):
     covariates: Covariates = Covariates()
     """Covariates of the devices: Z is observed before enrollment, X before every round."""
 
-    training: Length = Length()
-    """How long the devices of the group train in a round. Absent: as long as `training` says."""
+    training: GroupTraining = GroupTraining()
+    """What differs in the local training of the group's devices: its length, minibatches and
+    learning rate. Absent: nothing."""
 
     on_error: Literal["abort", "fail"] = "abort"
     """What an error in the training of a device ends, also if memory runs out. With "abort" it ends

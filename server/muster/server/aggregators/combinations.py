@@ -124,6 +124,9 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.KNOWN_STEPS, W.OTHER_STEPS): "server.aggregator: {by} needs updates that are sums of "
     "gradients with known weights, which are known for sgd, sgd with momentum, and sgd with a "
     "proximal term, but found {found}; leave that out, or take fedavg",
+    (R.ONE_RATE, W.GROUP_RATES): "server.aggregator: {by!r} computes with the learning rate of "
+    "training, but {place} has its own, {found}; leave that out, or set smoothness of the "
+    "aggregator",
     (R.LOCAL_STEPS, W.DEVICE_PRIVACY): "server.privacy: where = 'device' hides updates alone, but "
     "the aggregator {by!r} also needs local steps of devices; take a rule that needs only updates, "
     "for example fedavg",
@@ -266,6 +269,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "has nothing to act on; leave it out",
     (R.GRADIENT, W.PROXIMAL): "training.gradient: it takes no local step, so proximal_mu has "
     "nothing to act on; leave it out",
+    (R.GRADIENT, W.GROUP_RATES): "training.gradient: it takes no local step, so the learning_rate "
+    "of {place} has nothing to act on; leave it out",
     (R.GRADIENT, W.OPTIMIZER): "training.gradient: it takes no local step, so the optimizer has "
     "nothing to act on; expected optimizer = 'sgd' without settings, found {found}",
     (R.GRADIENT, W.CLIPPED_STEPS): "training.gradient: it takes no local step, so clip_norm has "

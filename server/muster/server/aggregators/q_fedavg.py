@@ -57,7 +57,8 @@ class QFedAvg(Aggregator):
         return frozenset({Need.LOSS, Need.NORM})
 
     def requires(self) -> frozenset[Requirement]:
-        return super().requires() | {Requirement.LOCAL_TRAINING}
+        rate = set() if self.smoothness else {Requirement.ONE_RATE}
+        return super().requires() | {Requirement.LOCAL_TRAINING} | rate
 
 
 def _loss(contribution: Contribution) -> float:
