@@ -15,15 +15,19 @@ from safetensors.numpy import load_file
 from torch import Tensor, nn
 
 from muster.client.device.memory import Memory
+from muster.client.training.settings import Training
+from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.common.tensors import Vector
 from muster.emulator.run_audit import audit
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.faults import KillAt
 from muster.simulation.whole_run import simulate_run
 from muster.tasks.opening import opened
-from muster.tasks.parts import load_local, local_bytes
+from muster.tasks.parts import load_local, load_vector, local_bytes, vector_of
+from muster.tasks.task import Examples, OpenTask
 
 ROUNDS, COUNT = 3, 4
 
@@ -163,6 +167,58 @@ def test_the_examples_leave_a_part_on_each_device(
     assert simulate_run(asked, tmp_path / "run") == "completed"
     assert len({*kept(tmp_path / "run")}) == 10
     assert not any(local in name for name in load_file(tmp_path / "run/model.safetensors"))
+
+
+def half(inputs: tuple[int, ...], outputs: int) -> nn.Module:
+    """A frozen layer, and a head of half precision."""
+    first = nn.Linear(inputs[0], 4)
+    return nn.Sequential(first, nn.BatchNorm1d(4), Narrow(4, outputs, dtype=torch.bfloat16))
+
+
+class Narrow(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.bfloat16()).float()
+
+
+def loop(
+    task: OpenTask,
+    module: nn.Module,
+    received: Vector,
+    examples: Examples,
+    settings: Training,
+    *,
+    seed: int,
+    client: str,
+    round: int,
+    base_version: int,
+    state: dict[str, Any],
+) -> Trained:
+    """A training function of a user, with a state of its own."""
+    state["rounds"] = state.get("rounds", 0) + 1
+    load_vector(module, received)
+    trained_alone(module, torch.from_numpy(examples.x), torch.from_numpy(examples.y))
+    return Trained(vector_of(module) - received, len(examples), float(state["rounds"]), 2)
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "a trainer with a state": {"training": {"trainer": f"{__name__}:loop"}},
+    "half precision": {"model": "half", "local": ["2.*"]},
+    "an own optimizer": {"training": {"optimizer": {"kind": "adam"}, "clip_norm": 0.5}},
+}
+
+
+@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS.keys())
+def test_other_trainings_leave_local_entries_on_their_device_too(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    kills = KillAt("dev-0001", "received", 2), KillAt("server", "round_committed", 1)
+    for name, ends in (("plain", ()), ("killed", kills)):
+        asked = {key: dict(v) if isinstance(v, dict) else v for key, v in values.items()}
+        assert simulate_run(scenario(**asked), tmp_path / name, ends) == "completed"
+    assert len({*kept(tmp_path / "plain")}) == COUNT
+    assert kept(tmp_path / "plain") == kept(tmp_path / "killed")
+    one, other = (load_file(tmp_path / n / "model.safetensors") for n in ("plain", "killed"))
+    assert {n: v.tobytes() for n, v in one.items()} == {n: v.tobytes() for n, v in other.items()}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

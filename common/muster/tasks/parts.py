@@ -176,7 +176,8 @@ def local_parameters(module: nn.Module) -> list[nn.Parameter]:
 
 
 def _named(module: nn.Module, attribute: str) -> Sequence[str]:
-    return getattr(module, attribute, ())
+    names: Sequence[str] = module.__dict__.get(attribute, ())  # a module itself looks for longer
+    return names
 
 
 def _local(module: nn.Module) -> list[Tensor]:
@@ -193,11 +194,13 @@ def local_bytes(module: nn.Module) -> bytes:
 def load_local(module: nn.Module, values: bytes) -> None:
     """Copy what `local_bytes` returned into the local entries; if it is empty, the values that they
     begin with."""
+    if not (local := _local(module)):
+        return  # asked before every training
     import torch
 
-    start, values = 0, values or bytes(getattr(module, _INITIAL, b""))
+    start, values = 0, values or module.__dict__.get(_INITIAL, b"")
     with torch.no_grad():
-        for entry in _local(module):
+        for entry in local:
             if not (size := entry.numel() * entry.element_size()):
                 continue
             flat = torch.frombuffer(bytearray(values[start : start + size]), dtype=torch.uint8)
