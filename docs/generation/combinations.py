@@ -67,6 +67,7 @@ _FEATURES: Mapping[str, _Feature] = {
     '`normalise = "horvitz-thompson"`': _Feature((R.EVERY_CALL,), ()),
     "models with counted buffers": _Feature((), (W.COUNTED,)),
     "`task.parts`": _Feature((), (W.PARTS,)),
+    "`task.parts.frozen`": _Feature((), (W.FROZEN_PARTS,)),
     "`task.parts.local`": _Feature((R.LOCAL_PARTS,), (W.LOCAL_PARTS,)),
     "`server.evaluate_on` with devices": _Feature((R.DEVICE_METRICS,), ()),
     "hosted tasks (Flower apps)": _Feature((R.APP,), (W.APP,)),

@@ -59,8 +59,17 @@ MORE: Mapping[str, Mapping[str, Any]] = {
     "clock": {"rounds": "rounds", "modelled": "modelled"},
     "task": {
         "digits": _DIGITS,
-        "linear": {"name": "linear", "dimension": 3},
+        "linear": {
+            "name": "linear",
+            "dimension": 3,
+            "model": {"kind": "linear", "bias": True},
+        },
         "app": {"name": f"{__name__}:HostedDigits"},
+    },
+    "parts": {
+        "none": None,
+        "frozen": {"frozen": ["output.bias"]},
+        "local": {"local": ["output.bias"]},
     },
     "link": {
         "none": {},
@@ -85,6 +94,8 @@ MORE: Mapping[str, Mapping[str, Any]] = {
         "guarded": {"guard": {"max_norm": 0.5}},
         "groups": {"evaluate_groups": True},
         "devices": {"evaluate_devices": True},
+        "on devices": {"evaluate_on": "devices"},
+        "both": {"evaluate_on": "both"},
     },
     "faults": {
         "none": [],
@@ -163,6 +174,11 @@ def _table(choice: Choice) -> dict[str, Any]:
         "evaluate_every": 2,
         **chosen["server"],
     }
+    task = chosen["task"]
+    if chosen["parts"] is not None:
+        task = {**task, "parts": chosen["parts"]}
+        if "local" in chosen["parts"]:
+            server = {"evaluate_on": "both", **server}
     if chosen["privacy"] is not None:
         server["privacy"] = chosen["privacy"]
     steps = {} if chosen["task"] == MORE["task"]["app"] else {"local_steps": 2, "batch_size": 4}
@@ -180,7 +196,7 @@ def _table(choice: Choice) -> dict[str, Any]:
         "name": "combined",
         "seed": 3,
         "clock": {"kind": chosen["clock"]},
-        "task": chosen["task"],
+        "task": task,
         "training": training,
         "server": server,
         "groups": [_group(chosen)],

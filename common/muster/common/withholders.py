@@ -63,6 +63,9 @@ class Withholder(StrEnum):
     PARTS = "task.parts"
     """The scenario gives entries of the model other roles."""
 
+    FROZEN_PARTS = "task.parts.frozen"
+    """Some entries of the model never change."""
+
     LOCAL_PARTS = "task.parts.local"
     """Some entries of the model stay on their device."""
 

@@ -254,6 +254,9 @@ def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.NO_VALIDATION)
     if task.parts is not None:
         yield Withheld(Withholder.PARTS)
+        if task.parts.frozen:
+            named = ", ".join(map(repr, task.parts.frozen[:3]))
+            yield Withheld(Withholder.FROZEN_PARTS, named)
         if task.parts.local:
             shown = f"the entries {', '.join(map(repr, task.parts.local[:3]))}"
             yield Withheld(Withholder.LOCAL_PARTS, shown)

@@ -313,6 +313,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.LOCAL_PARTS, W.SERVER_EVALUATION): "server.evaluate_on: the server has only the initial "
     "values of what task.parts.local leaves on devices; set it to 'devices', which evaluate with "
     "their own, or to 'both'",
+    (R.TOGETHER, W.FROZEN_PARTS): "training.together: devices that train at the same time train "
+    "all parameters, but task.parts.frozen names {found}; leave one of them out",
     (R.DEVICE_METRICS, W.APP): "server.evaluate_on: an app evaluates by itself; expected 'server', "
     "found {by!r}",
     (R.DEVICE_METRICS, W.DEVICE_PRIVACY): "server.privacy: where = 'device' hides updates alone, "
