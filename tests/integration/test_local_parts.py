@@ -213,7 +213,7 @@ def test_other_trainings_leave_local_entries_on_their_device_too(
 ) -> None:
     kills = KillAt("dev-0001", "received", 2), KillAt("server", "round_committed", 1)
     for name, ends in (("plain", ()), ("killed", kills)):
-        asked = {key: dict(v) if isinstance(v, dict) else v for key, v in values.items()}
+        asked: Any = {key: dict(v) if isinstance(v, dict) else v for key, v in values.items()}
         assert simulate_run(scenario(**asked), tmp_path / name, ends) == "completed"
     assert len({*kept(tmp_path / "plain")}) == COUNT
     assert kept(tmp_path / "plain") == kept(tmp_path / "killed")
