@@ -31,7 +31,7 @@ def example() -> str:
     from muster.emulator.scenario.reading import read_scenario
 
     scenario = read_scenario(ROOT / "examples/rural.toml")
-    prepared = {"examples": [0] * scenario.devices, "schema": []}
+    prepared = {"examples": [1] * scenario.devices, "schema": []}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for part in ("setup", "devices"):

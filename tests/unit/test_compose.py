@@ -272,3 +272,15 @@ def test_the_example_is_what_the_code_says() -> None:
     command = [sys.executable, str(ROOT / "deploy/example.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_data_of_ones_own_are_mounted_where_they_are_read(tmp_path: Path) -> None:
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for file in files:
+        file.write_text("x,y\n1,0\n")
+    source = {"kind": "csv", "path": str(files[0]), "test_path": str(files[1]), "label": "y"}
+    task = {"name": "own", "source": source}
+    _, services = fleet_of(tmp_path / "run", [{"name": "a", "count": 1}], task=task)
+    expected = {Mount(str(file), str(file)) for file in files}
+    reading = {each.name for each in services if expected <= set(each.mounts)}
+    assert reading == {"evaluation", "a-0000"}
