@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_page_lists_every_fact_with_its_meaning() -> None:
     page = (ROOT / "docs/expectations.md").read_text(encoding="utf-8")
     for name, kind in FACTS.items():
-        shown = f'{name}("phones")' if kind.of_group == "always" else name
+        shown = f'{name}("{kind.example}")' if kind.of_group == "always" else name
         assert f"| `{shown}` | {kind.meaning} |" in page
     for function in FUNCTIONS:
         assert f"`{function}(" in page

@@ -170,7 +170,7 @@ def test_an_assignment_is_open_until_its_update_has_come_to_an_end(
 def test_an_evaluation_stands_beside_its_round(ledger: Ledger, tmp_path: Path) -> None:
     ledger.commit(ROW, [], PendingTransaction(), MODEL)
     ledger.evaluated(EvaluationRow(1, 1, 0.5, None, {"distance": 2.0}, 0.1, 3.0))
-    assert ledger.evaluations() == {1: (0.5, None)}
+    assert ledger.evaluations() == {1: {"distance": 2.0, "loss": 0.5}}
     assert rows(tmp_path, "SELECT loss, accuracy FROM rounds") == [(0.5, None)]
 
 

@@ -277,9 +277,17 @@ def test_facts_are_those_of_the_ledger(
 
 def test_every_fact_has_values(run: RunFolder) -> None:
     mixed(run)
-    run.evaluate(1.0, 0.5)
+    run.evaluate(1.0, 0.5, f1=0.25)
     for name, kind in FACTS.items():
-        assert values(run, name, "silos" if kind.of_group == "always" else None)
+        of = "silos" if kind.example == "phones" else kind.example
+        assert values(run, name, of if kind.of_group == "always" else None)
+
+
+def test_metrics_of_the_task_are_facts(run: RunFolder) -> None:
+    mixed(run)
+    run.evaluate(1.0, 0.5, f1=0.25)
+    assert set(values(run, "metric", "f1").values()) == {0.25}
+    assert values(run, "metric", "auc") == {}
 
 
 def test_an_update_that_is_folded_twice_is_found(run: RunFolder) -> None:

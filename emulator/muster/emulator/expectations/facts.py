@@ -11,11 +11,16 @@ class FactKind(NamedTuple):
     Attributes:
         meaning: a sentence about its value in a round.
         of_group: whether a condition may, must or cannot name a group.
+        example: a name that a condition may give it.
     """
 
     meaning: str
     of_group: Literal["may", "always", "never"] = "may"
+    example: str = "phones"
 
+
+METRIC = "metric"
+"""The fact that is named by a metric of the task, not by a group: `metric("f1")`."""
 
 FACTS: Mapping[str, FactKind] = MappingProxyType(
     {
@@ -23,6 +28,9 @@ FACTS: Mapping[str, FactKind] = MappingProxyType(
             "loss of the model after the round, on the test set or on the data of a group"
         ),
         "accuracy": FactKind("accuracy of the same model, on the same data"),
+        METRIC: FactKind(
+            "another metric that the task measures of the same model, by its name", "always", "f1"
+        ),
         "participation": FactKind(
             "folded updates divided by enrolled devices (devices that ever connected)"
         ),
@@ -48,5 +56,5 @@ FACTS: Mapping[str, FactKind] = MappingProxyType(
 )
 """The facts by name, as docs/expectations.md lists them."""
 
-EVALUATED = frozenset({"loss", "accuracy"})
+EVALUATED = frozenset({"loss", "accuracy", METRIC})
 """The facts that exist only in rounds after which the model was evaluated."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from muster.emulator.expectations.facts import FACTS
+from muster.emulator.expectations.facts import FACTS, METRIC
 from muster.emulator.expectations.hints import hint_of_node, hint_of_text, meant, with_hint
 
 BEFORE, ROUNDS_UNTIL = "before", "rounds_until"
@@ -243,7 +243,9 @@ class _Reader:
             self._mistake(_unknown_fact(name))
             return None
         if group is None and FACTS[name].of_group == "always":
-            self._mistake(f'expected the name of a group, as in {name}("phones")')
+            what = "a metric" if name == METRIC else "a group"
+            example = f'{name}("{FACTS[name].example}")'
+            self._mistake(f"expected the name of {what}, as in {example}")
         if group is not None and FACTS[name].of_group == "never":
             self._mistake(f"{name} is not known by group, found {_text(node)}")
         return Fact(name, group)

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from muster.common.bounds import RoundCount
 from muster.common.config import Section
-from muster.emulator.expectations.facts import EVALUATED
+from muster.emulator.expectations.facts import EVALUATED, METRIC
 from muster.emulator.expectations.language import Before, Condition, facts_of, read_condition
 
 FaultName = Annotated[str, Field(min_length=1, max_length=100)]
@@ -96,7 +96,7 @@ class Expectation(Section):
         yield from self._mistakes_of_faults(known)
         facts = list(facts_of(self.condition))
         names = {part.fact if isinstance(part, Before) else part for part in facts}
-        for fact in sorted(names, key=str):
+        for fact in sorted((each for each in names if each.name != METRIC), key=str):
             if fact.group is not None and fact.group not in known.groups:
                 there = ", ".join(known.groups)
                 yield f"that: {fact} names no group of the scenario; there are: {there}"

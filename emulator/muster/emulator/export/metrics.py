@@ -8,7 +8,7 @@ import pandas as pd
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.calls import OUTCOMES
-from muster.emulator.records.summary import metrics_of
+from muster.emulator.records.parts import metrics_of
 
 OF_ROUNDS = (
     "called",

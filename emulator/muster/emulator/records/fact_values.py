@@ -6,7 +6,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from muster.emulator.expectations.facts import METRIC
 from muster.emulator.expectations.language import Fact
+from muster.emulator.records.parts import metrics_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +84,18 @@ class FactValues:
             rows = rows[rows["group"] == fact.group]
         if fact.name == "accuracy":
             rows = rows[rows["accuracy"].notna()]
-        of_version = dict(zip(rows["version"], rows[fact.name], strict=True))
+        return self._after_rounds(dict(zip(rows["version"], rows[fact.name], strict=True)))
+
+    def _metric(self, fact: Fact) -> Values:
+        """Another metric of the version after each round; rounds in which it was not measured are
+        missing."""
+        rows = self._account.evaluations
+        measured = zip(rows["version"], map(metrics_of, rows["metrics"]), strict=True)
+        known = ((version, metrics.get(str(fact.group))) for version, metrics in measured)
+        return self._after_rounds({v: float(value) for v, value in known if value is not None})
+
+    def _after_rounds(self, of_version: Mapping[int, float]) -> Values:
+        """The values of versions, by the rounds after which they were the newest."""
         after = self._account.rounds[["round", "version"]].itertuples(index=False)
         return {round: of_version[version] for round, version in after if version in of_version}
 
@@ -144,6 +157,7 @@ _READERS: Mapping[str, Callable[[FactValues, Fact], Values]] = MappingProxyType(
     {
         "loss": FactValues._evaluated,
         "accuracy": FactValues._evaluated,
+        METRIC: FactValues._metric,
         "participation": FactValues._participation,
         "call_success": FactValues._call_success,
         "share": FactValues._share,

@@ -72,6 +72,8 @@ PROTECTION: Sequence[tuple[str, Read, str]] = (
     ("devices/*", Read.AUDIT, "the manifest, and a checksum of every record"),
     ("models/*", Read.AUDIT, "the manifest, and its hash in the ledger"),
     ("memory.bin", Read.AUDIT, "the manifest, and the checksum of every update in the ledger"),
+    ("versions/*", Read.NEVER, "they are for people; the ledger has the hashes of versions"),
+    ("best.safetensors", Read.NEVER, "it is for people; the ledger has the hashes of versions"),
     ("updates/*", Read.AUDIT, "the manifest, and the checksum of every update"),
     ("strategy/*", Read.AUDIT, "the manifest, and the checksum of every file"),
     (JOURNAL, Read.PAGES, "the manifest, and a checksum of every line"),

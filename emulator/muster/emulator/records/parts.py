@@ -1,5 +1,6 @@
 """The loss and accuracy of a run's final model for its groups and devices."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -58,3 +59,9 @@ def measure_of(rows: "pd.DataFrame") -> str:
 def finite(value: Any) -> Any:
     """Replace NaN and infinity, which a diverged run measures and JSON does not have, by None."""
     return value if not isinstance(value, float) or math.isfinite(value) else None
+
+
+def metrics_of(text: str) -> dict[str, Any]:
+    """The task's other metrics, from a cell of the column `metrics` of `evaluations`."""
+    metrics = json.loads(text or "{}")
+    return metrics if isinstance(metrics, dict) else {}

@@ -15,10 +15,12 @@ from muster.common.files import write_atomic
 from muster.emulator.records.failures import failures_of, failures_text
 from muster.emulator.records.faults import faults_of, vacuous
 from muster.emulator.records.judging import judge_run, judgement_text
-from muster.emulator.records.parts import finite, parts_of
+from muster.emulator.records.parts import finite, metrics_of, parts_of
 from muster.emulator.records.privacy import privacy_of, privacy_text
 from muster.emulator.records.scenario_time import clock_of, time_after
 from muster.emulator.records.worsening import worsening_of, worsening_text
+from muster.server.account.run_rows import all_metrics
+from muster.server.settings.server import Target
 
 if TYPE_CHECKING:
     from muster.emulator.records.account import Account
@@ -97,7 +99,11 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
     if judged := judge_run(account):
         summary["expectations"] = [judgement.as_json() for judgement in judged]
     wanted = account.scenario.get("server", {}).get("target")
-    return summary | ({"target": _target(account, wanted)} if wanted else {})
+    return summary | (
+        {"target": _target(account, wanted)}
+        if wanted and Target.model_validate(wanted).given
+        else {}
+    )
 
 
 def participation_rate(account: "Account") -> float | None:
@@ -168,20 +174,16 @@ def _final(account: "Account") -> dict[str, Any]:
     return {name: finite(value) for name, value in final.items()} | parts_of(account)
 
 
-def metrics_of(text: str) -> dict[str, Any]:
-    """The task's other metrics, from a cell of the column `metrics` of `evaluations`."""
-    metrics = json.loads(text or "{}")
-    return metrics if isinstance(metrics, dict) else {}
-
-
-def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
+def _target(account: "Account", wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The first evaluation that reaches every target value, with its rounds, times and bytes."""
-    good = account.evaluations
-    if "accuracy" in wanted:
-        good = good[good["accuracy"] >= wanted["accuracy"]]
-    if "loss" in wanted:
-        good = good[good["loss"] <= wanted["loss"]]
-    asked = {key: wanted[key] for key in ("accuracy", "loss") if key in wanted}
+    target = Target.model_validate(wanted)
+    rows = account.evaluations
+    reaches = [
+        target.reached(all_metrics(row["loss"], row["accuracy"], metrics_of(row["metrics"])))
+        for row in rows.to_dict("records")
+    ]
+    good = rows[reaches]
+    asked = {name: value for name, value in wanted.items() if value not in (None, {})}
     if good.empty:
         costs = dict.fromkeys(("rounds", "scenario_s", "seconds", "bytes"))
         return {**asked, "reached": False, **costs}
@@ -316,9 +318,10 @@ def target_text(summary: Mapping[str, Any]) -> str:
     MiB"."""
     target = summary["target"]
     goals = {"accuracy": percent_text, "loss": number_text}
-    asked = " and ".join(
-        f"{key} {text(target[key])}" for key, text in goals.items() if key in target
-    )
+    named = {key: text(target[key]) for key, text in goals.items() if key in target}
+    named |= {name: f">= {value:.4g}" for name, value in target.get("at_least", {}).items()}
+    named |= {name: f"<= {value:.4g}" for name, value in target.get("at_most", {}).items()}
+    asked = " and ".join(f"{name} {text}" for name, text in named.items())
     if not target["reached"]:
         return f"{asked} not reached"
     took = _modelled(summary, target.get("scenario_s")) or seconds_text(target["seconds"])

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from muster.emulator.records.account import Account
-from muster.emulator.records.summary import bytes_text, metrics_of, number_text, percent_text
+from muster.emulator.records.parts import metrics_of
+from muster.emulator.records.summary import bytes_text, number_text, percent_text
 from muster.emulator.report.balance_charts import balance
 from muster.emulator.report.call_map import call_map
 from muster.emulator.report.chart import Axis, Chart, Layer, by_round, course, line, over_rounds
@@ -35,7 +36,8 @@ def learning(account: Account) -> list[Chart]:
     """Loss over rounds, or over versions in a mode that counts them, and beside it accuracy or,
     without one, the task's first other metric."""
     measured = measured_metrics(account)
-    target = account.scenario.get("server", {}).get("target", {})
+    target = dict(account.scenario.get("server", {}).get("target", {}))
+    target |= target.get("at_least", {}) | target.get("at_most", {})
     return [
         _course(measured[name].dropna(), target.get(name))
         for name in (measured.columns if len(measured) else ())

@@ -284,6 +284,8 @@ FILES = {
     "journal.jsonl": "every event of the run, one JSON object per line",
     "model.safetensors": "the model at the end of the run",
     "models": "the versions of the model that are kept",
+    "best.safetensors": "the best version of the model, with server.best",
+    "versions": "every n-th version of the model, with server.keep_versions",
     "memory.bin": "the last update of every device, for an aggregator that needs them",
     "updates": "the updates of every round as they arrived, with server.keep_updates",
     "strategy": "what the strategy of an app wanted of every round, and the replies that it got",

@@ -52,7 +52,7 @@ def lacks_rounds(folder: Path, scenario: Scenario) -> bool:
     now = scenario.server.rounds
     if asked_before(folder) not in (None, now):
         return True
-    may_end_early = scenario.server.target.given or scenario.task.hosted
+    may_end_early = scenario.server.ends_early or scenario.task.hosted
     return not may_end_early and _counted(folder, scenario) < now
 
 

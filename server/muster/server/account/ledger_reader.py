@@ -1,5 +1,6 @@
 """The queries of the ledger."""
 
+import json
 import math
 import sqlite3
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from muster.server.account.run_rows import (
     MemoryRow,
     SharedWorkRow,
     StoredVector,
+    all_metrics,
 )
 from muster.server.fleet.failures import TrainingEnd
 
@@ -126,10 +128,16 @@ class LedgerReader:
             "SELECT version, round FROM versions WHERE kept ORDER BY version"
         ).fetchall()
 
-    def evaluations(self) -> dict[int, tuple[float, float | None]]:
-        """(loss, accuracy) of every evaluated version; a loss that is not a number is NaN."""
-        rows = self._db.execute("SELECT version, loss, accuracy FROM evaluations")
-        return {version: (math.nan if loss is None else loss, acc) for version, loss, acc in rows}
+    def evaluations(self) -> dict[int, dict[str, float]]:
+        """The metrics of every evaluated version, in their order; a loss that is not a number is
+        NaN."""
+        rows = self._db.execute(
+            "SELECT version, loss, accuracy, metrics FROM evaluations ORDER BY version"
+        )
+        return {
+            version: all_metrics(math.nan if loss is None else loss, accuracy, json.loads(metrics))
+            for version, loss, accuracy, metrics in rows
+        }
 
     def versions_on_devices(self) -> set[int]:
         """The versions of which groups and devices were measured."""

@@ -1,6 +1,7 @@
 """The rows of the tables about a run as a whole: its devices, its models and their quality."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from muster.server.account.columns import LedgerTable, Stored
@@ -159,6 +160,16 @@ class EvaluationRow(NamedTuple):
     at: float
     groups: Sequence[GroupEvaluationRow] = ()
     devices: Sequence[DeviceEvaluationRow] = ()
+
+
+def all_metrics(
+    loss: float, accuracy: float | None, metrics: Mapping[str, float | None]
+) -> dict[str, float]:
+    """The metrics of an evaluation by name, with its loss and accuracy; NaN for what is no
+    number."""
+    others = {name: math.nan if value is None else value for name, value in metrics.items()}
+    known = {"loss": loss} | ({} if accuracy is None else {"accuracy": accuracy})
+    return others | known
 
 
 EVALUATIONS = LedgerTable("evaluations", EvaluationRow, ["version"])

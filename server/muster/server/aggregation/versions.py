@@ -4,19 +4,24 @@ slices, the parts of them that devices with narrower models download."""
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from muster.common.exchange import Body, Commit
+from muster.common.files import write_atomic
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.run_rows import StoredVector
-from muster.server.account.store import Store
+from muster.server.account.store import Store, model_name
 from muster.server.aggregators import Aggregator, State
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
+
+VERSIONS = "versions"
+"""Name of the folder of kept versions, in the run folder."""
 
 KEPT_BYTES = 32 << 20
 
@@ -98,6 +103,8 @@ class ModelVersions:
         inline: models travel inside messages.
         chunked: models travel in chunks, to some devices at least.
         older: older versions may still be asked for.
+        kept_in: the folder in which every `keep`-th version is kept.
+        keep: None: none is kept.
     """
 
     def __init__(
@@ -108,7 +115,10 @@ class ModelVersions:
         inline: bool,
         chunked: bool,
         older: bool = False,
+        kept_in: Path = Path(VERSIONS),
+        keep: int | None = None,
     ) -> None:
+        self._kept_in, self._keep = kept_in, keep
         self.committed = Commit()
         self.body = self.checksum = b""
         self._whole = memoryview(b"")
@@ -238,6 +248,10 @@ class ModelVersions:
         if model is None:
             return StoredVersion(None, None)
         store = self._store
+        if self._keep is not None and version % self._keep == 0:
+            self._kept_in.mkdir(exist_ok=True)
+            parts = store.model_file(self._rule.result(state, model))
+            write_atomic(self._kept_in / model_name(version), *parts)
         return StoredVersion(store.put_model(version, model), store.put_state(version, state))
 
     def superseded(self, needed: Iterable[int]) -> list[int]:

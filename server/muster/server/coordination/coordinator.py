@@ -21,7 +21,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.run_rows import EvaluationRow
 from muster.server.account.store import Store
 from muster.server.aggregation.aggregation import Aggregation
-from muster.server.aggregation.versions import ModelVersions
+from muster.server.aggregation.versions import VERSIONS, ModelVersions
 from muster.server.aggregators import Need
 from muster.server.coordination.dispatch import Dispatch
 from muster.server.coordination.ending import RunEnding
@@ -122,6 +122,8 @@ class Coordinator:
             inline,
             chunked=linked or not inline,
             older=settings.mode.outlives_round(),
+            kept_in=run_folder / VERSIONS,
+            keep=settings.keep_versions,
         )
         files = UploadFiles(run_folder / "models")
         self.receiver = UpdateReceiver(
@@ -196,6 +198,7 @@ class Coordinator:
             ledger.versions_on_devices(),
             {client: device.group for client, device in self.fleet.devices.items()},
             self.versions.offered,
+            self._ending.write_best,
             self._enter_evaluation,
             self._clock,
             self._tell,
@@ -244,8 +247,8 @@ class Coordinator:
         await self._presence.assemble(self._ledger)
         number = self.committed.round
         while self._signals.stop_request is None and self._has_next(number):
-            if await self.evaluations.target_reached(self.committed.version):
-                return "completed", f"the target was reached after round {number}"
+            if why := await self.evaluations.enough(self.committed.version):
+                return "completed", f"{why} after round {number}"
             if self._failures.nobody_left:
                 raise RunFailed(
                     f"after round {number} every device is left out, because its training has "

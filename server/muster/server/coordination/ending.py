@@ -13,6 +13,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.account.transaction import PendingTransaction
 from muster.server.aggregation.versions import ModelVersions
+from muster.server.evaluation.best import BEST
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet.fleet import Fleet
 from muster.server.runtime.room_on_disk import RoomOnDisk
@@ -104,13 +105,21 @@ class RunEnding:
         await self._worker.run(lambda: None)
 
     async def _write_result(self) -> None:
-        offered = self._versions.offered(self._versions.committed.version)
-        path, parts = self._run_folder / "model.safetensors", self._store.model_file(offered)
+        version = self._versions.committed.version
+        await self._write_model("model.safetensors", version, "the result")
+
+    async def write_best(self, version: int) -> None:
+        """Write a version as the best of the run so far."""
+        await self._write_model(BEST, version, "the best version")
+
+    async def _write_model(self, name: str, version: int, what: str) -> None:
+        path = self._run_folder / name
+        parts = self._store.model_file(self._versions.offered(version))
 
         async def write() -> None:
             write_atomic(path, *parts)
 
-        await self._room.write("the result", write)
+        await self._room.write(what, write)
 
     async def _end_account(self, status: str, detail: str) -> None:
         last = await self._receiver.last_rows(self._clock.monotonic() + _LAST_TRANSFERS_S)

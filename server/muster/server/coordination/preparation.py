@@ -59,7 +59,7 @@ def calls_ahead(config: ServerProcess) -> bool:
     settings = config.server
     # With a target, it is known only after a round's evaluation whether there is a next round; and
     # a restarted server must leave out the same devices, which the ledger tells it.
-    waits = bool(config.shared) or settings.target.given or bool(config.errors_in_a_row)
+    waits = bool(config.shared) or settings.ends_early or bool(config.errors_in_a_row)
     return config.calls_ahead and not waits
 
 

@@ -12,8 +12,14 @@ from muster.common.events import Evaluated, Tell
 from muster.common.tensors import Vector
 from muster.server.account.columns import Statement
 from muster.server.account.rows import ContributionRow
-from muster.server.account.run_rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
+from muster.server.account.run_rows import (
+    DeviceEvaluationRow,
+    EvaluationRow,
+    GroupEvaluationRow,
+    all_metrics,
+)
 from muster.server.account.transaction import evaluation_statements, part_statements
+from muster.server.evaluation.best import BestVersion, require_measured
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.on_devices import evaluations_of
 from muster.server.evaluation.process import EvaluationResult, Setup
@@ -40,10 +46,11 @@ class EvaluationSchedule:
     """Decides which versions of a run are evaluated, and records the results.
 
     Args:
-        known: (loss, accuracy) of the versions that were evaluated before.
+        known: the metrics of the versions that were evaluated before, in their order.
         on_devices: the versions that devices have evaluated before.
         groups: the group of every device.
         offered: returns the model that the run would offer if it ended with a version.
+        keep_best: writes this model as the best one.
         enter: commits a result to the ledger.
         tell: records an event.
     """
@@ -51,10 +58,11 @@ class EvaluationSchedule:
     def __init__(
         self,
         settings: ServerSettings,
-        known: dict[int, tuple[float, float | None]],
+        known: dict[int, dict[str, float]],
         on_devices: set[int],
         groups: Mapping[str, str],
         offered: Callable[[int], Vector],
+        keep_best: Callable[[int], Awaitable[None]],
         enter: Enter,
         clock: Clock,
         tell: Tell,
@@ -64,6 +72,11 @@ class EvaluationSchedule:
         self._on_devices = on_devices
         self._groups = groups
         self._offered = offered
+        self._keep_best = keep_best
+        self._best = None if settings.best is None else BestVersion(settings.best)
+        if self._best is not None:
+            for version, metrics in known.items():
+                self._best.enter(version, metrics)
         self._enter = enter
         self._clock = clock
         self._tell = tell
@@ -108,16 +121,17 @@ class EvaluationSchedule:
             await self._submit(version, round)
         await self.evaluator.drained()
 
-    async def target_reached(self, version: int) -> bool:
-        """Return whether the run's target is reached; if there is one, wait for the evaluations."""
-        target = self._settings.target
-        if not target.given:
-            return False
+    async def enough(self, version: int) -> str:
+        """Return why the run is to end with a version, as a part of a sentence; empty if it is not.
+        If evaluations may end it, wait for them."""
+        if not self._settings.ends_early:
+            return ""
         await self.evaluator.drained()
         if self._settings.evaluate_on == "devices":  # of the newest version that they trained from
             version = max(self._known, default=0)
-        evaluation = self._known.get(version)
-        return evaluation is not None and target.reached(*evaluation)
+        if self._settings.target.reached(self._known.get(version, {})):
+            return "the target was reached"
+        return self._best.exhausted if self._best else ""
 
     async def done(self, measured: EvaluationResult) -> None:
         """Record the result of a version."""
@@ -133,8 +147,15 @@ class EvaluationSchedule:
             [GroupEvaluationRow(version, round, name, *p) for name, p in measured.groups.items()],
             [DeviceEvaluationRow(version, name, *part) for name, part in measured.devices.items()],
         )
+        metrics = all_metrics(measured.loss, measured.accuracy, measured.metrics)
+        require_measured(self._settings.target, metrics)
+        # Before the evaluation is durable: a killed server then evaluates the version again.
+        if self._best is not None and self._best.improves(metrics):
+            await self._keep_best(version)
         await self._enter(row)
-        self._known[version] = (measured.loss, measured.accuracy)
+        self._known[version] = metrics
+        if self._best is not None:
+            self._best.enter(version, metrics)
         self._tell(Evaluated(version, round, measured.loss, measured.accuracy, measured.seconds))
 
     def reported(
@@ -162,7 +183,7 @@ class EvaluationSchedule:
         for row in reported:
             self._on_devices.add(row.version)
             if self._settings.evaluate_on == "devices":
-                self._known[row.version] = row.loss, row.accuracy
+                self._known[row.version] = all_metrics(row.loss, row.accuracy, row.metrics)
                 self._tell(Evaluated(row.version, row.round, row.loss, row.accuracy, row.seconds))
 
     async def _submit(self, version: int, round: int) -> None:

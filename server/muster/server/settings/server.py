@@ -1,8 +1,9 @@
 """The [server] table of a scenario."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from muster.common.bounds import DeviceCount, LongTime, NotNegative, Number, Positive, RoundCount
 from muster.common.config import Section
@@ -24,18 +25,59 @@ class Target(Section):
     loss: Number | None = None
     """Reached when the loss is at most this."""
 
+    at_least: dict[str, Number] = Field(default_factory=dict)
+    """Values of metrics that the task measures, by name: reached when each is at least this."""
+
+    at_most: dict[str, Number] = Field(default_factory=dict)
+    """The same: reached when each is at most this."""
+
     @property
     def given(self) -> bool:
         """Whether any value is given."""
-        return self.accuracy is not None or self.loss is not None
+        return bool(self.least or self.most)
 
-    def reached(self, loss: float, accuracy: float | None) -> bool:
-        """Whether an evaluation reaches the target. A target without values is never reached."""
-        if not self.given:
-            return False
-        return (self.loss is None or loss <= self.loss) and (
-            self.accuracy is None or (accuracy is not None and accuracy >= self.accuracy)
+    @property
+    def least(self) -> dict[str, float]:
+        """What each metric must be at least."""
+        return self.at_least | ({} if self.accuracy is None else {"accuracy": self.accuracy})
+
+    @property
+    def most(self) -> dict[str, float]:
+        """What each metric must be at most."""
+        return self.at_most | ({} if self.loss is None else {"loss": self.loss})
+
+    def reached(self, metrics: Mapping[str, float]) -> bool:
+        """Whether an evaluation reaches the target. A target without values is never reached, and
+        neither is one for a metric that was not measured."""
+        nan = float("nan")
+        return self.given and (
+            all(metrics.get(name, nan) >= value for name, value in self.least.items())
+            and all(metrics.get(name, nan) <= value for name, value in self.most.items())
         )
+
+
+class Best(Section):
+    """The best version of the run is kept in `best.safetensors`, and the run may end when none
+    better comes. It then waits for each evaluation."""
+
+    metric: str = "loss"
+    """The metric of an evaluation that decides: `loss`, `accuracy`, or another that the task
+    measures, by name."""
+
+    larger: bool | None = None
+    """Whether larger values are better. Absent: not of `loss`, but of all others."""
+
+    least_change: NotNegative = 0.0
+    """A version is better if its metric differs by more than this."""
+
+    patience: RoundCount | None = None
+    """The run ends, as completed, after so many evaluations in a row without a better version.
+    Absent: it does not end early."""
+
+    @property
+    def upwards(self) -> bool:
+        """Whether larger values are better."""
+        return self.metric != "loss" if self.larger is None else self.larger
 
 
 class Guard(Section):
@@ -147,6 +189,13 @@ class ServerSettings(Section):
     target: Target = Target()
     """The run stops early when this target is reached."""
 
+    best: Best | None = None
+    """Keep the best version, and end when none better comes. Absent: neither."""
+
+    keep_versions: RoundCount | None = None
+    """Keep every n-th version of the model in `versions/` of the run folder, as the run would offer
+    it. Absent: none is kept beside the last one."""
+
     privacy: Privacy | None = None
     """Differential privacy: every update is clipped, and noise is added. Absent: neither."""
 
@@ -157,6 +206,20 @@ class ServerSettings(Section):
 
     guard: Guard = Guard()
     """Updates that violate these conditions are refused."""
+
+    @model_validator(mode="after")
+    def _best_is_measured(self) -> Self:
+        if self.best is not None and self.evaluate_on == "devices":
+            raise ValueError(
+                "best: the best version is found where the server evaluates, but evaluate_on = "
+                '"devices"; expected "server" or "both"'
+            )
+        return self
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether evaluations decide if there is another round."""
+        return self.target.given or (self.best is not None and self.best.patience is not None)
 
     @property
     def clips(self) -> bool:

@@ -1,10 +1,16 @@
 """The check of how a run has ended: whether it has as many rounds as it promised, and says so."""
 
+import math
+
+from muster.common.errors import RunFailed
+from muster.emulator.records.parts import metrics_of
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.leaves import compare
 from muster.emulator.run_audit.result import CheckLog
+from muster.server.account.run_rows import all_metrics
 from muster.server.aggregation.accountant import Accountant
+from muster.server.evaluation.best import BestVersion
 from muster.server.settings.server import ServerSettings
 
 _STATUSES = ("completed", "diverged", "failed", "stopped")
@@ -36,8 +42,8 @@ def check_end(evidence: Evidence, log: CheckLog) -> None:
                     f"fewer than {settings.rounds}", count)  # fmt: skip
     if status != "completed" or settings.aggregator.runs_strategy():
         return
-    if reached(evidence, settings, versions):
-        expected = f"the target was reached after round {rounds}"
+    if why := ended(evidence, settings, versions):
+        expected = f"{why} after round {rounds}"
         if count == settings.rounds:  # it was not asked for
             expected = str(detail)
     else:
@@ -47,23 +53,38 @@ def check_end(evidence: Evidence, log: CheckLog) -> None:
     log.compare("detail of the status", expected, detail)
 
 
-def reached(evidence: Evidence, settings: ServerSettings, version: int) -> bool:
-    """Whether a version has reached the target of the run."""
-    rows = evidence.rows("SELECT loss, accuracy FROM evaluations WHERE version = ?", version)
-    row = next(rows, None)
-    return row is not None and row["loss"] is not None and settings.target.reached(*row)
+def ended(evidence: Evidence, settings: ServerSettings, version: int) -> str:
+    """Why the run should end with a version, as a part of a sentence; empty if it should not."""
+    known = _evaluations(evidence)
+    if settings.target.reached(known.get(version, {})):
+        return "the target was reached"
+    if settings.best is None:
+        return ""
+    best = BestVersion(settings.best)
+    try:
+        for evaluated in [number for number in known if number <= version]:
+            best.enter(evaluated, known[evaluated])
+    except RunFailed:  # the ledger lacks the metric
+        return ""
+    return best.exhausted
+
+
+def _evaluations(evidence: Evidence) -> dict[int, dict[str, float]]:
+    """The metrics of the evaluated versions, in their order."""
+    found = {}
+    for row in evidence.rows("SELECT * FROM evaluations ORDER BY version"):
+        loss = math.nan if row["loss"] is None else row["loss"]
+        found[row["version"]] = all_metrics(loss, row["accuracy"], metrics_of(row["metrics"]))
+    return found
 
 
 def _check_target(evidence: Evidence, settings: ServerSettings, log: CheckLog) -> None:
-    """No round follows a version that has reached the target."""
-    if not settings.target.given:
+    """No round follows a version that has reached the target, or after which none better came."""
+    if not settings.ends_early:
         return
     for row in evidence.rows("SELECT round, base_version FROM rounds ORDER BY round"):
-        log.require(
-            not reached(evidence, settings, row["base_version"]),
-            "round", "none, because the version before has reached the target", "a round",
-            row["round"],
-        )  # fmt: skip
+        why = ended(evidence, settings, row["base_version"])
+        log.require(not why, "round", f"none, because {why}", "a round", row["round"])
 
 
 def check_privacy(evidence: Evidence, log: CheckLog) -> None:
