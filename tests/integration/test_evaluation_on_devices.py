@@ -57,7 +57,7 @@ def tables_of(folder: Path) -> list[list[dict[Any, Any]]]:
         ]
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.25])
+@pytest.mark.parametrize("ratio", [pytest.param(0.0, marks=pytest.mark.soak), 0.25])
 def test_a_version_is_measured_with_the_entries_and_the_examples_of_each_device(
     tmp_path: Path, ratio: float
 ) -> None:

@@ -134,10 +134,19 @@ SAME: dict[str, tuple[dict[str, Any], tuple[KillAt, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("values", "kills"), SAME.values(), ids=SAME.keys())
+def often(cases: dict[str, Any], *kept: str) -> list[Any]:
+    """The cases as parameters; all but some are played by `make soak` alone."""
+    return [
+        pytest.param(case, id=name, marks=[] if name in kept else [pytest.mark.soak])
+        for name, case in cases.items()
+    ]
+
+
+@pytest.mark.parametrize("case", often(SAME, "a killed device", "partial sums"))
 def test_the_bits_do_not_depend_on_processes_and_their_ends(
-    tmp_path: Path, values: dict[str, Any], kills: tuple[KillAt, ...]
+    tmp_path: Path, case: tuple[dict[str, Any], tuple[KillAt, ...]]
 ) -> None:
+    values, kills = case
     for name, more, ends in (("plain", {}, ()), ("other", values, kills)):
         assert simulate_run(scenario(**more), tmp_path / name, ends) == "completed"
     model = "model.safetensors"
@@ -207,7 +216,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS.keys())
+@pytest.mark.parametrize("values", often(OTHERS, "a trainer with a state"))
 def test_other_trainings_leave_local_entries_on_their_device_too(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
