@@ -151,6 +151,11 @@ def train_badly(*given: Any, how: str = "", **named: Any) -> Any:
     return trained if how in ("", "few") else trained.delta
 
 
+def train_with_state(*given: Any, state: dict[str, Any], **named: Any) -> Any:
+    state["seen"] = {1}
+    return muster_train(*given, **named)
+
+
 def check(slip: str, **training: Any) -> None:
     """Do what a nursery does before it is ready."""
     task = TASKS.parse({"name": f"{__name__}:slipping", "slip": slip})
@@ -243,6 +248,7 @@ def test_a_slip_costs_one_sentence_before_the_start(slip: str, why: str) -> None
             {"trainer": {"kind": f"{__name__}:train_badly", "how": "raise"}},
             "train_badly: a step of training of a fails: RuntimeError: no such layer",
         ),
+        ("none", {"trainer": f"{__name__}:train_with_state"}, "train_with_state.*seen"),
         (
             "none",
             {"trainer": {"kind": f"{__name__}:train_badly", "how": "delta"}},

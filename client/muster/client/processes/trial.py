@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from muster.client.processes.config import GroupTrial, Trial
+from muster.client.training import kept_state
 from muster.client.training.local import train
 from muster.client.training.settings import Training
+from muster.client.training.trainer import keeps_state
 from muster.common.causes import memory_line, own_place
 from muster.common.errors import ConfigError
 from muster.common.processes import die_with_parent
@@ -218,8 +220,11 @@ def _try_training(
     who = "training" if own is None else f"training.trainer: {own.kind}"
 
     def step(some: Examples) -> None:
+        state: dict[str, Any] = {}
         with _explained(f"{who}: a step of training of {client} fails"):
-            train(task, module, received, some, settings, **named)
+            train(task, module, received, some, settings, state=state, **named)
+            if keeps_state(own):
+                kept_state.to_bytes(state, own.kind)
 
     _one_after_other(step, examples, 2 * settings.minibatch(len(examples)), own is not None)
 
