@@ -165,3 +165,16 @@ def test_a_saved_data_set_is_read_with_its_pictures(tmp_path: Path) -> None:
         opened({**source, "split": "learn"})
     with pytest.raises(ConfigError, match=r"expected a folder of Dataset.save_to_disk, found"):
         opened({**source, "path": str(tmp_path)})
+
+
+def test_saved_partitions_are_users(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    for name, count in (("10", 4), ("9", 6)):
+        rows = {name: column[:count] for name, column in COLUMNS.items() if name != "site"}
+        datasets.Dataset.from_dict(rows).save_to_disk(str(tmp_path / name))
+    source = {"kind": "datasets", "path": str(tmp_path), "label": "y", "user": "partition"}
+    found = opened(source, 2, partition="natural", test_ratio=0.25)
+    assert found.examples == [4, 3]  # those of 9 and of 10
+    assert found.client(0).x.shape == (4, 3)
+    del source["user"]
+    assert opened(source).client(0).x.shape == (8, 3)

@@ -48,11 +48,17 @@ def _columns(path: str) -> Columns:
     return Columns(values, path)
 
 
+_PARTITION = "partition"
+"""The column with the names of several data sets."""
+
+
 class SavedDataset(DataTable):
     """A data set of the package `datasets` (Hugging Face), in the folder to which its
     `save_to_disk` wrote it.
 
-    Columns that a model gets have pictures, numbers, or lists of equally many numbers.
+    Columns that a model gets have pictures, numbers, or lists of equally many numbers. The path may
+    also be a folder of several data sets with the same columns, for example the partitions of
+    `flwr-datasets`; with `user = "partition"` their names are the users.
     """
 
     needs = "datasets", "datasets"
@@ -67,7 +73,7 @@ class SavedDataset(DataTable):
         import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         try:
-            found = datasets.load_from_disk(self.path)
+            found = self._loaded()
         except (OSError, ValueError) as error:
             why = " ".join(str(error).split())
             raise refused(self.path, "a folder of Dataset.save_to_disk", f"{why:.200}") from None
@@ -80,6 +86,21 @@ class SavedDataset(DataTable):
             return train, None
         place = f"{self.path}, split {self.test_split}"
         return train, self._split(found[self.test_split], place)
+
+    def _loaded(self) -> Any:
+        """The data set, or those of the partitions one after the other."""
+        import datasets
+
+        partitions = [path.parent for path in Path(self.path).glob("*/state.json")]
+        if not partitions or (Path(self.path) / "dataset_dict.json").exists():
+            return datasets.load_from_disk(self.path)
+        found = []
+        for path in sorted(partitions):
+            loaded = datasets.load_from_disk(str(path))
+            if self.user == _PARTITION:
+                loaded = loaded.add_column(_PARTITION, [path.name] * len(loaded))
+            found.append(loaded)
+        return datasets.concatenate_datasets(found)
 
     def _split(self, found: Any, place: str) -> Columns:
         if not len(found):
