@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from muster.client.device.memory import Memory
 from muster.common.config import validate
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, RunFailed
 from muster.emulator.records.account import Account
 from muster.emulator.run_audit import audit
 from muster.emulator.scenario.scenario import Scenario
@@ -179,6 +179,12 @@ def test_a_run_ends_at_its_target(tmp_path: Path) -> None:
         assert account.rounds["round"].tolist() == [1, 2]
 
 
+def test_a_target_for_what_devices_do_not_report_ends_the_run(tmp_path: Path) -> None:
+    server = {"target": {"at_least": {"f1": 0.5}}}
+    with pytest.raises(RunFailed, match="the task measures no 'f1'"):
+        simulate_run(scenario(server=server), tmp_path / "run")
+
+
 def test_what_no_scenario_asks_for_is_not_measured(tmp_path: Path) -> None:
     simulate_run(scenario(server={"evaluate_on": "server"}), tmp_path / "run")
     with Account(tmp_path / "run") as account:
@@ -188,6 +194,10 @@ def test_what_no_scenario_asks_for_is_not_measured(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a word": ({"server": {"evaluate_on": "device"}}, "'server', 'devices' or 'both'"),
     "groups": ({"server": {"evaluate_groups": True}}, "groups and devices are measured on devices"),
+    "the best version": (
+        {"server": {"best": {}}},
+        "the best version is found where the server evaluates",
+    ),
     "privacy": (
         {"server": {"privacy": {"clip": 1.0, "noise": 1.0, "where": "device"}}},
         "devices also report metrics",

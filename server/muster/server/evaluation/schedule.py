@@ -183,7 +183,9 @@ class EvaluationSchedule:
         for row in reported:
             self._on_devices.add(row.version)
             if self._settings.evaluate_on == "devices":
-                self._known[row.version] = all_metrics(row.loss, row.accuracy, row.metrics)
+                metrics = all_metrics(row.loss, row.accuracy, row.metrics)
+                require_measured(self._settings.target, metrics)
+                self._known[row.version] = metrics
                 self._tell(Evaluated(row.version, row.round, row.loss, row.accuracy, row.seconds))
 
     async def _submit(self, version: int, round: int) -> None:
