@@ -233,6 +233,13 @@ def test_differences_are_taken_between_runs_of_one_seed() -> None:
     assert means_of(runs)["mean"].tolist() == pytest.approx([0.7, 0.8])
 
 
+def test_other_metrics_of_the_task_are_compared() -> None:
+    runs = runs_of(("a", 1, "completed", None), ("b", 1, "completed", None))
+    runs = runs.assign(metric_f1=[0.5, 0.75])
+    (row,) = differences_of(runs).to_dict("records")
+    assert (row["measure"], row["mean"]) == ("metric_f1", 0.25)
+
+
 def test_a_run_that_failed_counts_neither_in_means_nor_in_differences() -> None:
     runs = runs_of(("a", 1, "completed", 0.5), ("b", 1, "failed", 0.1),
                    ("a", 2, "diverged", 0.7), ("b", 2, "completed", 1.0))  # fmt: skip

@@ -243,6 +243,7 @@ def test_the_end_of_a_run_is_told_in_plain_lines_with_the_files_that_exist(run: 
         ["rounds", "3", "in", "6", "s,", "1", "of", "them", "empty"],
         ["loss", "0.5"],
         ["accuracy", "80.0", "%"],
+        ["metrics", "distance", "0.125"],
         ["target", *"accuracy 50.0 % reached in round 1, after 2 s and 3.9 KiB".split()],
         ["participation", *"50.0 % of 2 enrolled devices × 3 rounds".split()],
         ["updates", *"3 folded, 1 late, 1 dropped, 1 refused".split()],

@@ -16,7 +16,7 @@ from muster.emulator.comparison.variants import value_text
 from muster.emulator.records.account import Account
 from muster.emulator.records.intervals import Interval, interval
 from muster.emulator.records.scenario_time import round_durations
-from muster.emulator.records.summary import read_summary
+from muster.emulator.records.summary import other_metrics, read_summary
 
 NOT_RUN = "not run"
 
@@ -34,6 +34,10 @@ MEASURES = (
 them, because in lockstep they say how busy this machine was."""
 
 
+METRIC = "metric_"
+"""The columns of other metrics of the task begin with this, and are averaged and compared too."""
+
+
 def read_runs(folder: Path, plan: ComparisonPlan, failures: Mapping[str, str]) -> pd.DataFrame:
     """One row for every planned run, in order.
 
@@ -43,7 +47,11 @@ def read_runs(folder: Path, plan: ComparisonPlan, failures: Mapping[str, str]) -
     """
     rows = [_row(folder, planned, failures.get(planned.folder)) for planned in plan.runs]
     frame = pd.DataFrame(rows)
-    return frame.astype(dict.fromkeys(MEASURES, "float64"))
+    return frame.astype(dict.fromkeys(_measures_of(frame), "float64"))
+
+
+def _measures_of(runs: pd.DataFrame) -> list[str]:
+    return [*MEASURES, *(name for name in map(str, runs) if name.startswith(METRIC))]
 
 
 def read_courses(folder: Path, plan: ComparisonPlan) -> pd.DataFrame:
@@ -58,7 +66,8 @@ def targets_of(plan: ComparisonPlan) -> dict[str, list[float]]:
     """The different targets of the variants by measure, without those that none has."""
     found: dict[str, list[float]] = {}
     for run in plan.runs:
-        for measure, value in run.scenario.server.target.model_dump(exclude_none=True).items():
+        target = run.scenario.server.target
+        for measure, value in (target.least | target.most).items():
             if value not in found.setdefault(measure, []):
                 found[measure].append(value)
     return found
@@ -94,7 +103,7 @@ def measured(runs: pd.DataFrame) -> list[str]:
     targeted = runs["target_reached"].notna().any()
     return [
         measure
-        for measure in MEASURES
+        for measure in _measures_of(runs)
         if runs[measure].notna().any() or (targeted and measure.endswith("_to_target"))
     ]
 
@@ -142,6 +151,7 @@ def _row(folder: Path, planned: ComparisonRun, failure: str | None) -> dict[str,
         "scenario_s_to_target": target.get("scenario_s"),
         "bytes_to_target": target.get("bytes"),
         "model_sha256": summary.get("model_sha256"),
+        **{f"{METRIC}{name}": value for name, value in other_metrics(final).items()},
     }
 
 

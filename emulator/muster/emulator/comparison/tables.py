@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from muster.common.files import write_atomic
-from muster.emulator.comparison.outcome import NOT_RUN
+from muster.emulator.comparison.outcome import METRIC, NOT_RUN
 from muster.emulator.comparison.run_set import ENDED
 from muster.emulator.records.summary import clean, number_text, percent_text
 from muster.emulator.records.tabular import Table, aligned, markdown
@@ -106,15 +106,19 @@ def tables_of(comparison: "Comparison") -> list[Table]:
         return []
     counts = comparison.runs.groupby("variant", sort=False).size()
     against = f"Difference to {clean(counts.index[0])}, between runs of the same seed"
+    ends = dict(ENDS)
+    for measure in means["measure"].unique():
+        if measure.startswith(METRIC):
+            ends[measure] = Column(clean(measure.removeprefix(METRIC)), places=_significant)
     found = [
-        _table("At the end", means, ENDS, counts),
+        _table("At the end", means, ends, counts),
         _table("Until the target", means, TARGETS, counts),
     ]
     if counts.max() > 1:
         # A measure that no pair of runs has is left out.
         there = differences[differences.groupby("measure")["n"].transform("max") > 0]
         found += [
-            _table(against, there, ENDS, counts, signed=True),
+            _table(against, there, ends, counts, signed=True),
             _table(f"{against}, until the target", there, TARGETS, counts, signed=True),
         ]
     return [table for table in found if len(table.header) > 1]

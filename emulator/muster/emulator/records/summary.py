@@ -38,7 +38,7 @@ PARTICIPATION = (
 
 _OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
 
-_MOST_GROUPS = 5
+_MOST_GROUPS = _MOST_METRICS = 5
 
 _FILES = {
     "report.html": "report",
@@ -174,6 +174,13 @@ def _final(account: "Account") -> dict[str, Any]:
     return {name: finite(value) for name, value in final.items()} | parts_of(account)
 
 
+def other_metrics(final: Mapping[str, Any]) -> dict[str, float | None]:
+    """The metrics of a final model beside loss and accuracy, from `final` of a summary."""
+    fixed = {"round", "version", "loss", "accuracy", "groups", "devices"}
+    numbers = int, float, type(None)
+    return {n: v for n, v in final.items() if n not in fixed and isinstance(v, numbers)}
+
+
 def _target(account: "Account", wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The first evaluation that reaches every target value, with its rounds, times and bytes."""
     target = Target.model_validate(wanted)
@@ -246,6 +253,11 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     facts["loss"] = number_text(final["loss"])
     if "accuracy" in final:
         facts["accuracy"] = percent_text(final["accuracy"])
+    metrics = [*other_metrics(final).items()]
+    if metrics:
+        told = [f"{clean(name)} {number_text(value)}" for name, value in metrics[:_MOST_METRICS]]
+        more = f", {len(metrics) - len(told):,} more" if len(metrics) > len(told) else ""
+        facts["metrics"] = f"{', '.join(told)}{more}"
     if "worse" in summary:
         facts["warning"] = worsening_text(summary["worse"])
     facts |= _spread_facts(final)

@@ -20,6 +20,7 @@ from muster.emulator.records.summary import (
     bytes_text,
     clean,
     number_text,
+    other_metrics,
     percent_text,
     seconds_text,
     target_text,
@@ -54,6 +55,9 @@ ENDS = 20
 
 MOST_CLIENTS = 1000
 
+_METRICS = 3
+"""The most other metrics of the task in the headline."""
+
 _COHORT = ("called", "accepted", "folded")
 
 _LASTED = (
@@ -67,6 +71,7 @@ def headline(account: Account, summary: Summary) -> ReportSection:
     facts = [("loss", number_text(final["loss"]))]
     if "accuracy" in final:
         facts.append(("accuracy", percent_text(final["accuracy"])))
+    facts += [(clean(n), number_text(v)) for n, v in [*other_metrics(final).items()][:_METRICS]]
     if account.counts_versions:
         facts.append(("versions", f"{summary['rounds'] - summary['empty_rounds']:,}"))
         if summary["empty_rounds"]:
