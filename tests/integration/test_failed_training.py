@@ -42,8 +42,6 @@ def trains_badly(
         return None  # type: ignore[return-value]
     if how == "exits":
         sys.exit(3)
-    if how == "memory":
-        raise MemoryError("cannot allocate 10 GiB")
     if how == "long":
         raise ValueError("x" * 10_000)
     raise RuntimeError("CUDA out\nof memory")
@@ -104,7 +102,6 @@ def test_a_device_whose_training_fails_gives_up_the_round(
         ("none", "training.trainer: .* returned None, expected a Trained"),
         ("long", "ValueError: x{488}$"),
         ("exits", "SystemExit: 3 "),
-        ("memory", "MemoryError: cannot allocate 10 GiB "),
     ],
 )
 def test_the_reason_is_a_short_line(tmp_path: Path, how: str, error: str) -> None:
@@ -146,7 +143,7 @@ def called(folder: Path, client: str = "dev-0001") -> list[int]:
 
 @pytest.mark.parametrize(
     ("fails_in", "answers"),
-    [((2,), [1, 2, 3, 4]), ((1, 2), [1, 2]), ((1, 3), [1, 2, 3, 4]), ((2, 3), [1, 2, 3])],
+    [((1, 2), [1, 2]), ((1, 3), [1, 2, 3, 4])],
 )
 def test_a_device_is_left_out_after_errors_in_a_row(
     tmp_path: Path, fails_in: tuple[int, ...], answers: list[int]

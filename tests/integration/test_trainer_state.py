@@ -64,15 +64,15 @@ EVENTS: Sequence[Literal["round_opened", "received", "round_committed"]] = (
     "round_committed",
 )
 KILLS = [
-    [KillAt("dev-0001", event, round) for round, event in enumerate(EVENTS, start=2)],
-    [KillAt("server", event, round) for round, event in enumerate(EVENTS, start=2)],
+    KillAt(process, event, round)
+    for process, first in (("dev-0001", 2), ("server", 3))
+    for round, event in enumerate(EVENTS, start=first)
 ]
 
 
 def test_kills_leave_the_model_of_a_run_without_kills(tmp_path: Path) -> None:
     whole = model(tmp_path / "whole")
-    for number, kills in enumerate(KILLS):
-        assert model(tmp_path / f"killed-{number}", kills) == whole
+    assert model(tmp_path / "killed", KILLS) == whole
     assert model(tmp_path / "pack", devices_per_process=3) == whole
 
 
