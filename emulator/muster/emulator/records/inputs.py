@@ -7,7 +7,7 @@ again and compare them. A new kind of input is one more line of `KINDS`.
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,14 +229,23 @@ def _digest(values: Mapping[str, Any], folder: Path) -> str:
     asked, server = asked_rounds(folder), bound.get("server")
     if asked and isinstance(server, dict) and server.get("rounds") in asked["asked"]:
         server["rounds"] = asked["began"]
-    for name in MAY_CHANGE:
+    leave_out(bound, MAY_CHANGE)
+    return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()
+
+
+def leave_out(values: dict[str, Any], names: Iterable[str]) -> None:
+    """Remove settings from nested tables.
+
+    Args:
+        names: with dots between table and key.
+    """
+    for name in names:
         *tables, key = name.split(".")
-        place: Any = bound
+        place: Any = values
         for table in tables:
             place = place.get(table) if isinstance(place, dict) else None
         if isinstance(place, dict):
             place.pop(key, None)
-    return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()
 
 
 def recorded_inputs(ledger: sqlite3.Connection) -> list[InputRow]:

@@ -13,6 +13,7 @@ from muster.common.errors import MusterError
 from muster.emulator.fleet.lives import by_group, z_of
 from muster.emulator.fleet.scenario_faults import FAULTS
 from muster.emulator.planning.server_view import moments_of
+from muster.emulator.records.inputs import MAY_CHANGE, leave_out
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.leaves import MISSING, agree, compare, compare_leaves, table_of
@@ -45,6 +46,8 @@ def check_configuration(evidence: Evidence, log: CheckLog) -> None:
         config["x"] = {group: sorted(names) for group, names in config.get("x", {}).items()}
     for text in keys & {"task", "training"}:  # JSON inside JSON
         expected[text], there[text] = json.loads(expected[text]), json.loads(there[text])
+    for config in (expected, there):  # a resumed run may have others
+        leave_out(config, MAY_CHANGE)
     compare_leaves(log, "{} in " + _SERVER, expected, there)
 
 
