@@ -1,6 +1,7 @@
 """Pieces of Markdown."""
 
 import inspect
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,4 +29,4 @@ def prose(thing: type) -> list[str]:
 def value_text(value: Any) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if not isinstance(value, str) else f'`"{value}"`'
+    return f"`{json.dumps(value, ensure_ascii=False)}`" if isinstance(value, str) else f"`{value}`"

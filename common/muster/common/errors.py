@@ -27,6 +27,7 @@ A message says what was expected, what was found, and what to do next.
 """
 
 import sqlite3
+from collections.abc import Sequence
 
 from muster.common.causes import outer_cause
 
@@ -107,6 +108,12 @@ class RunFailed(MusterError):
 
 class LaunchFailed(RunFailed):
     """A process could not be started, or died unexpectedly."""
+
+
+def listed(names: Sequence[object], most: int = 20) -> str:
+    """Names for a message."""
+    shown = ", ".join(map(str, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "none"
 
 
 def reason_of(error: BaseException) -> str:

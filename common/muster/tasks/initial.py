@@ -7,15 +7,12 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor, nn
-
-_NAMED = 5
-"""The most names in a message."""
 
 
 def beginning_with(
@@ -48,8 +45,8 @@ def load_initial(module: nn.Module, path: Path, names: Sequence[str] = ()) -> No
     entries = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
     if unknown := [name for name in found if name not in entries]:
         raise ConfigError(
-            f"task.initial: {path} has {_listed(unknown)}, which the model has not; it has "
-            f"{_listed(list(entries))}. Take entries by name with task.initial_names"
+            f"task.initial: {path} has {listed(unknown)}, which the model has not; it has "
+            f"{listed(list(entries))}. Take entries by name with task.initial_names"
         )
     with torch.no_grad():
         for name, value in found.items():
@@ -80,7 +77,7 @@ def _taken(found: Mapping[str, Tensor], names: Sequence[str], path: Path) -> Map
         if not any(fnmatchcase(name, pattern) for name in found):
             raise ConfigError(
                 f"task.initial_names: no entry of {path} matches {pattern!r}; it has "
-                f"{_listed(list(found))}"
+                f"{listed(list(found))}"
             )
     taken = {
         name: value
@@ -104,8 +101,3 @@ def _require_fitting(name: str, value: Tensor, entry: Tensor, path: Path) -> Non
         )
     if not value.isfinite().all():
         raise ConfigError(f"task.initial: {name} of {path} has values that are not finite")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from muster.common.errors import listed
 from muster.common.seeds import stream
 from muster.tasks.classification import Classification
 from muster.tasks.datasets import Dataset
 from muster.tasks.sources import SOURCES, AnySource
-from muster.tasks.sources.contract import listed, refused
+from muster.tasks.sources.contract import refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from muster.common.config import Section
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, listed
 from muster.tasks.parts import declare_counted, declare_roles, entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor, nn
-
-_SHOWN = 8
-"""Most names of entries that a message lists."""
 
 Pattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 Patterns = Annotated[list[Pattern], Field(max_length=1_000)]
@@ -72,7 +69,7 @@ def _chosen(module: nn.Module, parts: Parts) -> dict[str, str]:
             if not found:
                 raise ConfigError(
                     f"task.parts.{role}: {pattern!r} matches no entry of the model; there are: "
-                    f"{_listed([name for name, _ in named])}"
+                    f"{listed([name for name, _ in named])}"
                 )
             for name in sorted(found):
                 other, by = claimed.setdefault(name, (role, pattern))
@@ -101,7 +98,3 @@ def _require_possible(name: str, role: str, module: nn.Module) -> None:
         f"task.parts.{role}: {name!r} is of {parameter.dtype}, which has no gradient; expected "
         f"frozen"
     )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") or "none"

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from muster.common.errors import listed
 from muster.tasks.sources.contract import (
     Array,
     DataSource,
     LabelledRows,
     Text,
-    listed,
     refused,
     require_finite,
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from muster.tasks.sources.contract import Text, listed, refused
+from muster.common.errors import listed
+from muster.tasks.sources.contract import Text, refused
 from muster.tasks.sources.table import Columns, DataTable
 
 

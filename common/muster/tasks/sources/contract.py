@@ -93,12 +93,6 @@ def refused(where: object, expected: str, found: str, mend: str = "") -> ConfigE
     )
 
 
-def listed(names: Sequence[object], most: int = 20) -> str:
-    """Names for a message."""
-    shown = ", ".join(map(str, names[:most]))
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "none"
-
-
 def require_finite(x: Array, where: object) -> None:
     """Check that examples have no NaN and no infinite values.
 

@@ -3,7 +3,8 @@
 import csv
 from typing import Literal
 
-from muster.tasks.sources.contract import Text, listed, refused
+from muster.common.errors import listed
+from muster.tasks.sources.contract import Text, refused
 from muster.tasks.sources.table import Columns, DataTable
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from muster.tasks.sources.contract import Array, DataSource, LabelledRows, listed, refused
+from muster.common.errors import listed
+from muster.tasks.sources.contract import Array, DataSource, LabelledRows, refused
 
 _SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from muster.common.errors import ConfigError
-from muster.tasks.sources.contract import Array, DataSource, LabelledRows, Text, listed, refused
+from muster.common.errors import ConfigError, listed
+from muster.tasks.sources.contract import Array, DataSource, LabelledRows, Text, refused
 
 
 class Columns:
