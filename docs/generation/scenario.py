@@ -13,7 +13,9 @@ from generation.markdown import prose, table, value_text
 from muster.client.availability import Availability
 from muster.common.bounds import LARGEST
 from muster.common.config import Section
+from muster.common.distributions import Distribution
 from muster.common.field_texts import field_texts
+from muster.common.per_device import PerDevice
 from muster.common.plugins import Plugin, Registry
 from muster.common.units import Quantity
 from muster.emulator.scenario.plug_ins import PLUG_INS
@@ -111,13 +113,33 @@ def _extra(annotation: Any) -> list[Any]:
 
 
 def _type(field: FieldInfo) -> str:
+    if (kind := _per_device(field)) is not None:
+        return _type_per_device(field, kind)
     if (quantity := _quantity_of(field)) is not None:
         return f"like `{quantity.example}`" + _limits(_marks(field), quantity.text)
     return _word(field.annotation) + _limits(field.metadata)
 
 
+def _type_per_device(field: FieldInfo, kind: PerDevice) -> str:
+    """What a number may be that can differ from device to device."""
+    parts = [
+        part for each in _alternatives(field.annotation) for part in _alternatives(_bare(each))
+    ]
+    words = [_word(part) for part in parts if get_origin(_bare(part)) is Literal]
+    amount = "number" if kind.quantity is None else f"like `{kind.quantity.example}`"
+    limits = _limits(kind.number, None if kind.quantity is None else kind.quantity.text)
+    return " or ".join([*words, f"{amount}{limits}", _word(Distribution)])
+
+
+def _per_device(field: FieldInfo) -> PerDevice | None:
+    """What a field is marked by whose number can differ from device to device."""
+    return next((mark for mark in _marks(field) if isinstance(mark, PerDevice)), None)
+
+
 def _quantity_of(field: FieldInfo) -> Quantity | None:
     """What a field with a unit is marked by."""
+    if (kind := _per_device(field)) is not None:
+        return kind.quantity
     return next((mark for mark in _marks(field) if isinstance(mark, Quantity)), None)
 
 
@@ -195,7 +217,7 @@ def _default(field: FieldInfo) -> str:
         return _table(default)
     if isinstance(default, Section):
         return ""
-    quantity = _quantity_of(field)
+    quantity = None if isinstance(default, str) else _quantity_of(field)
     return value_text(default if quantity is None else quantity.text(default))
 
 

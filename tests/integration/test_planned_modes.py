@@ -315,7 +315,7 @@ def test_shared_links_are_those_of_a_simulation_in_tiny_steps(tmp_path: Path) ->
     members = members_of(read, valley, residents)
     lives = GroupLives.of(read, valley, life_of(read, valley), members, Learning.of(read))
     train_s = dict(zip(lives.clients, lives.effort.train_s.tolist(), strict=True))
-    lines = dict(zip(lives.clients, lives.lines, strict=True))
+    lines = {member.client: member.line for member in lives.members}
     rows: list[Any] = list(answers.itertuples())
     starts = [Start(f"{r.client} {r.round}", r.scenario_s, train_s[r.client]) for r in rows]
     sizes = lives.effort.bytes_down, lives.effort.bytes_up

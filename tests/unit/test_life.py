@@ -113,14 +113,14 @@ def test_what_a_device_foretells_of_its_absence_comes_true() -> None:
 
 # --- the battery ---------------------------------------------------------------------------------
 
-BATTERY = Battery()
+BATTERY, CAPACITY_MAH = Battery(), np.array([4400.0])
 
 
 def integrated(charge: float, seconds: float, *, plugged: bool, idle: bool) -> float:
     """The same by ten thousand small steps of Euler."""
     dt, b = seconds / 10_000, BATTERY
-    load = (b.idle_ma if idle else b.use_ma) / (3600 * b.capacity_mah)
-    feed = b.charger_ma / (3600 * b.capacity_mah)
+    load = (b.idle_ma if idle else b.use_ma) / (3600 * CAPACITY_MAH[0])
+    feed = b.charger_ma / (3600 * CAPACITY_MAH[0])
     for _ in range(10_000):
         taper = math.exp(-max(charge - b.taper_from, 0) / b.taper)
         charge = min(1.0, max(0.0, charge + dt * (plugged * feed * taper - load)))
@@ -133,7 +133,7 @@ def test_the_charge_solves_its_equation(
     charge: float, seconds: float, plugged: bool, idle: bool
 ) -> None:
     found = charge_after(
-        BATTERY, np.array([charge]), seconds, np.array([plugged]), np.array([idle])
+        BATTERY, CAPACITY_MAH, np.array([charge]), seconds, np.array([plugged]), np.array([idle])
     )
     assert found[0] == pytest.approx(
         integrated(charge, seconds, plugged=plugged, idle=idle), abs=2e-3
@@ -143,7 +143,7 @@ def test_the_charge_solves_its_equation(
 def test_a_phone_in_use_loses_a_tenth_of_its_charge_in_an_hour() -> None:
     # 450 mA of 4400 mAh.
     neither = np.array([False])
-    found = charge_after(BATTERY, np.array([0.5]), 3600.0, neither, neither)
+    found = charge_after(BATTERY, CAPACITY_MAH, np.array([0.5]), 3600.0, neither, neither)
     assert found[0] == pytest.approx(0.5 - 450 / 4400)
 
 
@@ -151,7 +151,7 @@ def test_work_drains_by_current_and_time() -> None:
     cellular = np.array([[n.name for n in NETWORKS].index("cellular")])
     mebi = 20e6  # bytes each way
     drained = work_drain(
-        BATTERY, cellular, effort_of(np.array([3600.0]), [LinkModel()], mebi, mebi)
+        BATTERY, CAPACITY_MAH, cellular, effort_of(np.array([3600.0]), [LinkModel()], mebi, mebi)
     )
     down_s, up_s = mebi * 8 / 12e6, mebi * 8 / 6e6
     expected = (400 * 3600 + 145 * down_s + 292 * up_s) / 3600 / 4400
@@ -162,13 +162,11 @@ def test_a_slow_link_keeps_the_radio_busy_longer() -> None:
     size, wifi = 1 << 20, np.array([WIFI])
     slow, half = LinkModel(up_bps=100_000.0), LinkModel(up_bps=50_000.0)
     nominal, once, twice = (
-        work_drain(BATTERY, wifi, effort_of(np.zeros(1), [line], 0, size))[0]
+        work_drain(BATTERY, CAPACITY_MAH, wifi, effort_of(np.zeros(1), [line], 0, size))[0]
         for line in (LinkModel(), slow, half)
     )
     assert twice == pytest.approx(2 * once)
-    assert once == pytest.approx(
-        BATTERY.wifi_tx_ma * 8 * size / 1e5 / (3600 * BATTERY.capacity_mah)
-    )
+    assert once == pytest.approx(BATTERY.wifi_tx_ma * 8 * size / 1e5 / (3600 * CAPACITY_MAH[0]))
     assert nominal == pytest.approx(once * 1e5 / 27e6)
 
 
@@ -187,6 +185,26 @@ def test_a_battery_that_runs_out_takes_the_device_away_until_it_is_charged() -> 
     revived = next(s for s in range(1, 96) if dead[s - 1] and not dead[s])
     again = DeviceSimulation(life(device=device), SEED, beings(0))
     assert again.look(revived).charge[0] >= 0.05
+
+
+def test_a_battery_of_twice_the_capacity_lasts_twice_as_long() -> None:
+    device = DeviceSettings(
+        profile="phone",
+        battery=Battery(initial=1.0),
+        charging=Charging(night_probability=0.0, top_ups_per_day=0.0, forced_probability=0.0),
+    )
+    members = [
+        SimulatedDevice(f"g-{number}", number, 0.0, {}, charge=1.0, battery_mah=mah)
+        for number, mah in enumerate((2000.0, 4400.0, None))
+    ]
+    one, two, usual = (
+        DeviceSimulation(life(device=device), SEED, [each._replace(client="g-0", position=0)])
+        .look(8)
+        .charge[0]
+        for each in members
+    )
+    assert two == usual
+    assert (1 - one) == pytest.approx((1 - two) * 4400 / 2000)
 
 
 # --- habits --------------------------------------------------------------------------------------

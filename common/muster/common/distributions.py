@@ -8,12 +8,11 @@ A distribution does not draw random numbers itself. It turns uniform numbers, of
 has its own, into values. A bare number or text means the same value for all devices.
 """
 
-import csv
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,9 @@ from muster.common.bounds import (
     Positive,
     in_range,
 )
+from muster.common.file_tables import drawn_rows, read_table, rows_of_devices
 from muster.common.plugins import Plugin, Registry
-from muster.common.seeds import FARTHEST_NORMAL, FloatArray, normals
+from muster.common.seeds import FARTHEST_NORMAL, FloatArray, Numbers, normals
 
 Values = NDArray[Any]
 """float64, or text."""
@@ -42,6 +42,10 @@ class Distribution(Plugin):
     looks_up: ClassVar[bool] = False
     """Whether it looks values up by the devices' names or positions, so that a device has one value
     for good. Where a value is drawn again and again, such a distribution is refused."""
+
+    unit: str | None = None
+    """Unit of the numbers, such as "Mbit/s" or "ms", for keys that need one; no other key takes
+    it."""
 
     @abstractmethod
     def draw(
@@ -62,6 +66,11 @@ class Distribution(Plugin):
     def levels(self) -> list[str]:
         """All texts that the distribution can give; empty if it gives numbers."""
         return []
+
+    def stream(self, *purpose: str) -> tuple[str, ...]:
+        """The name of the stream from which the numbers for `draw` come, if what they decide is
+        called `purpose`."""
+        return purpose
 
     def bounds(self) -> Bounds:
         """The smallest and the largest number that it can give. A distribution that says nothing
@@ -222,10 +231,11 @@ class PositionDistribution(Distribution):
 
 
 class File(Distribution):
-    """A column of a CSV file with a header: numbers if all cells are numbers, otherwise words.
+    """A column of a CSV or Parquet file: numbers if all cells are numbers, otherwise words.
 
     If the file has a column `client`, a device's row is the one with its name. Otherwise rows are
-    in the order of the population.
+    in the order of the population; with a column `group`, those with the name of a group are in the
+    order of its devices.
     """
 
     looks_up = True
@@ -236,79 +246,38 @@ class File(Distribution):
     column: str
     """Name of the column."""
 
+    rows: Literal["each", "drawn"] = "each"
+    """each: every device has a row. drawn: every device draws a row, with a probability in
+    proportion to the column `weight` if the file has one, and only among the rows of its group if
+    the file has a column `group`. All columns that are drawn from files of one name come from the
+    same row."""
+
+    def stream(self, *purpose: str) -> tuple[str, ...]:
+        return ("rows", Path(self.path).name) if self.rows == "drawn" else purpose
+
     def draw(
         self, numbers: FloatArray, clients: Sequence[str] = (), positions: Sequence[int] = ()
     ) -> Values:
-        found, rows = self._read()
-        if rows is None:
-            if max(positions, default=-1) >= len(found):
-                raise ValueError(
-                    f"{self.path} has {len(found)} rows, and no column 'client'; expected one for "
-                    f"every device of the population, which has at least {max(positions) + 1}"
-                )
-            return found[list(positions)]
-        if missing := [client for client in clients if client not in rows]:
-            others = f" nor of {len(missing) - 1} others" if len(missing) > 1 else ""
-            raise ValueError(f"{self.path} has no row of client {missing[0]!r}{others}")
-        return found[[rows[client] for client in clients]]
+        table = read_table(self.path)
+        found = table.column(self.column)
+        if self.rows == "drawn":
+            return found[drawn_rows(table, clients, numbers[:, 0])]
+        return found[list(rows_of_devices(table, clients, positions))]
 
     def levels(self) -> list[str]:
-        found, _ = self._read()
+        found = read_table(self.path).column(self.column)
         return sorted(set(found.tolist())) if found.dtype.kind == "U" else []
 
     def gives_numbers(self) -> bool:
         return True  # `draw` refuses words; processes that draw nothing lack the file
 
-    def _read(self) -> tuple[Values, dict[str, int] | None]:
-        """The whole column, and the row of each client if the file names clients."""
-        header, table = self._table()
-        cells = _column(header, table, self.column)
-        if cells is None:
-            raise ValueError(
-                f"{self.path} has no column {self.column!r}; there are: {', '.join(header)}"
-            )
-        if "" in cells:
-            row = cells.index("") + 1
-            raise ValueError(f"{self.path}: row {row} has nothing in column {self.column!r}")
-        found = _numbers_or_text(cells)
-        if found.dtype.kind == "f" and not (np.abs(found) <= LARGEST).all():
-            raise ValueError(
-                f"{self.path}: expected numbers from {-LARGEST:g} to {LARGEST:g} in column "
-                f"{self.column!r}, found others"
-            )
-        clients = _column(header, table, "client")
-        if clients is None:
-            return found, None
-        rows = {client: number for number, client in enumerate(clients)}
-        if len(rows) < len(clients):
-            twice = next(c for number, c in enumerate(clients) if rows[c] != number)
-            raise ValueError(f"{self.path} has more than one row of client {twice!r}")
-        return found, rows
+    def require_numbers(self, least: float, most: float) -> None:
+        """Check that all cells of the column are numbers in a range.
 
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        """The header, and the rows without empty ones at the end."""
-        try:
-            with open(Path(self.path).expanduser(), encoding="utf-8-sig", newline="") as file:
-                table = list(csv.reader(file, skipinitialspace=True))
-        except (OSError, RuntimeError, UnicodeDecodeError, csv.Error) as error:  # also: no home
-            raise ValueError(f"{self.path} cannot be read: {error}") from None
-        while table and not table[-1]:
-            table.pop()
-        return (table[0], table[1:]) if table else ([], [])
-
-
-def _column(header: list[str], table: list[list[str]], name: str) -> list[str] | None:
-    if name not in header:
-        return None
-    place = header.index(name)
-    return [row[place].strip() if place < len(row) else "" for row in table]
-
-
-def _numbers_or_text(cells: Sequence[str]) -> Values:
-    try:
-        return np.array([float(cell) for cell in cells])
-    except ValueError:
-        return np.array(cells)
+        Raises:
+            ValueError: one is not; the message has its line.
+        """
+        read_table(self.path).numbers(self.column, least, most)
 
 
 BUILT_IN: dict[str, type[Distribution]] = {
@@ -327,14 +296,35 @@ def parse_distribution(value: object) -> object:
     """Read a bare number or text, or a table that names a distribution."""
     if isinstance(value, str) and value:
         return value
-    return _parse(value, "a number, text or a distribution's table")
+    return _without_unit(_parse(value, "a number, text or a distribution's table"))
 
 
 def parse_number(value: object) -> object:
     """Read a bare number, or a table that names a distribution of numbers."""
-    found = _parse(value, "a number or a distribution's table")
+    return _without_unit(_numbers_only(_parse(value, "a number or a distribution's table")))
+
+
+def parse_path(value: object) -> object:
+    """Read the path of a file, or the table of a file with a column of paths."""
+    if isinstance(value, str) and value:
+        return value
+    found = DISTRIBUTIONS.parse(value)
+    if isinstance(found, File):
+        return _without_unit(found)
+    raise ValueError(
+        f"expected a path, or {{ kind = 'file', … }} with a column of paths, found {value!r}"
+    )
+
+
+def _numbers_only(found: object) -> object:
     if isinstance(found, Distribution) and not found.gives_numbers():
         raise ValueError(f"expected a number or a distribution of numbers, found {found.kind!r}")
+    return found
+
+
+def _without_unit(found: object) -> object:
+    if isinstance(found, Distribution) and found.unit is not None:
+        raise ValueError(f"unit = {found.unit!r}, but the key has no unit; leave it out")
     return found
 
 
@@ -362,21 +352,54 @@ def distribution_of(setting: float | str | Distribution) -> Distribution:
     return ConstantDistribution(kind="constant", value=setting)
 
 
-def draw(
-    setting: float | Distribution,
-    numbers: FloatArray,
-    clients: Sequence[str] = (),
-    positions: Sequence[int] = (),
-) -> FloatArray:
-    """The devices' numbers, shape (n,), of a setting and uniform numbers of shape (n, 2).
+def draw_for_devices(
+    setting: float | str | Distribution,
+    seed: int,
+    clients: Sequence[str],
+    positions: Sequence[int],
+    *purpose: str,
+) -> Values:
+    """The values of a setting for some devices, from their own random numbers.
 
     Args:
         clients, positions: as in `Distribution.draw`.
+        purpose: what the values are; part of the streams' names.
+
+    Raises:
+        ValueError: a value to look up is missing.
+    """
+    found = distribution_of(setting)
+    numbers = Numbers(seed, found.stream(*purpose), clients, width=2, ahead=1).at(0)
+    return found.draw(numbers, clients, positions)
+
+
+def numbers_for_devices(
+    setting: float | Distribution,
+    seed: int,
+    clients: Sequence[str],
+    positions: Sequence[int],
+    *purpose: str,
+) -> FloatArray:
+    """`draw_for_devices` of numbers.
 
     Raises:
         ValueError: a value to look up is missing or is a word.
     """
-    values = distribution_of(setting).draw(numbers, clients, positions)
+    if isinstance(setting, File):
+        setting.require_numbers(-LARGEST, LARGEST)  # names the line of a word
+    return _no_words(draw_for_devices(setting, seed, clients, positions, *purpose))
+
+
+def draw(setting: float | Distribution, numbers: FloatArray) -> FloatArray:
+    """The devices' numbers, shape (n,), of a setting and uniform numbers of shape (n, 2).
+
+    Raises:
+        ValueError: the values are words.
+    """
+    return _no_words(distribution_of(setting).draw(numbers))
+
+
+def _no_words(values: Values) -> FloatArray:
     if values.dtype.kind == "U":
         raise ValueError(f"expected numbers, found the word {str(values[0])!r}")
     return values

@@ -57,35 +57,46 @@ def _writer(units: Mapping[str, float]) -> Callable[[float], str]:
     return write
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """Marks a type of quantities, for the generator of the documentation.
+    """A kind of quantities; it also marks a type of them, for the generator of the documentation.
 
     Attributes:
+        units: the units, each with its factor to the SI unit.
         example: a quantity as people write it, in quotes.
+        read: converts text with a unit to an amount in the SI unit; raises ValueError.
         text: converts an amount to text with a unit.
     """
 
+    units: Mapping[str, float]
     example: str
+    read: Callable[[object], float]
     text: Callable[[float], str]
 
 
-def _quantity(units: Mapping[str, float], example: str) -> tuple[object, ...]:
+def _quantity(units: Mapping[str, float], example: str) -> Quantity:
+    return Quantity(units, example, _reader(units, example), _writer(units))
+
+
+def _marks(quantity: Quantity) -> tuple[object, ...]:
     return (
-        Quantity(example, _writer(units)),
-        BeforeValidator(_reader(units, example)),
-        PlainSerializer(_writer(units)),
+        quantity,
+        BeforeValidator(quantity.read),
+        PlainSerializer(quantity.text),
         WithJsonSchema({"type": "string"}),
     )
 
 
-Bandwidth = Annotated[float, *_quantity(BANDWIDTH, '"6 Mbit/s"')]
+RATES = _quantity(BANDWIDTH, '"6 Mbit/s"')
+DURATIONS = _quantity(DURATION, '"70 ms"')
+
+Bandwidth = Annotated[float, *_marks(RATES)]
 """Bits per second."""
 
-Duration = Annotated[float, *_quantity(DURATION, '"70 ms"')]
+Duration = Annotated[float, *_marks(DURATIONS)]
 """Seconds."""
 
-Size = Annotated[float, *_quantity(SIZE, '"20 MiB"')]
+Size = Annotated[float, *_marks(_quantity(SIZE, '"20 MiB"'))]
 """Bytes."""
 
-bandwidth_text = _writer(BANDWIDTH)
+bandwidth_text = RATES.text

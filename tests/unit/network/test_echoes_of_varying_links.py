@@ -143,7 +143,7 @@ def shapes(tmp_path: Path) -> dict[str, Shape]:
     tables["loss on a trace"] = {**tables["irregular"], "loss": 0.3}
     tables["loss and fading"] = {"profile": "edge", "loss": 0.4}
     return {
-        name: LinkSettings.model_validate(table).shape_of(7, CLIENT)
+        name: LinkSettings.model_validate(table).shapes_of(7, [CLIENT], [0])[0]
         for name, table in tables.items()
     }
 

@@ -154,21 +154,21 @@ def day(tmp_path: Path, name: str = "down", lines: str = "1\n500\n1000\n") -> st
 def test_devices_of_a_group_begin_at_instants_of_their_own(tmp_path: Path) -> None:
     long = "".join(f"{ms}\n" for ms in range(1, 3001))
     link = LinkSettings(trace=day(tmp_path), trace_up=day(tmp_path, "up", long))
-    shapes = [link.shape_of(7, f"d-{n}") for n in range(400)]
+    shapes = link.shapes_of(7, [f"d-{n}" for n in range(400)], range(400))
     starts = np.array([shape.trace_start_s for shape in shapes])
     assert len(set(starts)) == 400
     assert starts.min() >= 0
     assert starts.max() < 3.0  # the longer trace lasts 3 s
     assert starts.mean() == pytest.approx(1.5, abs=0.15)  # 3.5 standard errors: 3 / √(12·400)
-    assert link.shape_of(7, "d-0") == shapes[0]
-    assert link.shape_of(8, "d-0") != shapes[0]
+    assert link.shapes_of(7, ["d-0"], [0])[0] == shapes[0]
+    assert link.shapes_of(8, ["d-0"], [0])[0] != shapes[0]
 
 
 def test_devices_of_a_group_do_not_fade_together_unless_they_are_asked_to(tmp_path: Path) -> None:
     trace = day(tmp_path, lines="".join(f"{ms}\n" for ms in range(1, 5001)) + "10000\n")
 
     def rates(client: str, link: LinkSettings) -> list[float]:
-        rate = rate_of(link.shape_of(7, client), "down", 7, client)
+        rate = rate_of(link.shapes_of(7, [client], [0])[0], "down", 7, client)
         return [rate.capacity(at, at + 1.0) for at in range(20)]
 
     own, common = LinkSettings(trace=trace), LinkSettings(trace=trace, trace_start="common")

@@ -21,6 +21,7 @@ from muster.common.distributions import (
     UniformDistribution,
     distribution_of,
     draw,
+    numbers_for_devices,
 )
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray, Numbers, stream
@@ -117,7 +118,7 @@ def test_what_does_not_vary_is_constant(numbers: FloatArray) -> None:
 def test_a_bare_number_or_text_stays_bare_and_a_table_names_a_distribution() -> None:
     settings = read(any="ios", number={"kind": "normal", "mean": 1, "sd": 2})
     assert settings == Settings(any="ios", number=Normal(kind="normal", mean=1.0, sd=2.0))
-    assert settings.model_dump() == {
+    assert settings.model_dump(exclude_none=True) == {
         "any": "ios",
         "number": {"kind": "normal", "mean": 1.0, "sd": 2.0},
     }
@@ -272,12 +273,18 @@ def test_a_file_without_clients_is_read_by_position_in_the_population(tmp_path: 
     [
         ("age\n1\n2\n", "has 2 rows, and no column 'client'; expected one for every device"),
         ("client,age\na-0000,1\n", "has no row of client 'a-0001' nor of 1 others"),
-        ("client,age\na-0000,1\na-0000,2\n", "has more than one row of client 'a-0000'"),
+        (
+            "client,age\na-0000,1\na-0000,2\n",
+            "line 3: client 'a-0000' has more than one row, the first in line 2",
+        ),
         ("ages\n1\n", "has no column 'age'; there are: ages"),
         ("", "has no column 'age'; there are: "),
-        ("age\n1\n\n3\n", "row 2 has nothing in column 'age'"),
-        ("os,age\na,1\nb\n", "row 2 has nothing in column 'age'"),
-        ("age\n1\nnan\n2\n", "expected numbers from -1e.12 to 1e.12 in column 'age'"),
+        ("age\n1\n\n3\n", "line 3 has nothing in column 'age'"),
+        ("os,age\na,1\nb\n", "line 3 has nothing in column 'age'"),
+        (
+            "age\n1\nnan\n2\n",
+            "line 3: expected a number from -1e.12 to 1e.12 in column 'age', found 'nan'",
+        ),
     ],
 )
 def test_a_file_that_lacks_what_is_needed_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -287,8 +294,8 @@ def test_a_file_that_lacks_what_is_needed_is_refused(tmp_path: Path, text: str, 
 
 def test_words_of_a_file_are_refused_where_numbers_are_needed(tmp_path: Path) -> None:
     words = of_file(tmp_path, "os,age\n14b,1\n13,2\n", "os")
-    with pytest.raises(ValueError, match="expected numbers, found the word '14b'"):
-        draw(words, np.zeros((1, 2)), ["a"], [0])
+    with pytest.raises(ValueError, match=r"z.csv, line 2: expected a number .* found '14b'"):
+        numbers_for_devices(words, 1, ["a"], [0], "os")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

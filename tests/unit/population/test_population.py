@@ -17,7 +17,9 @@ from muster.common.distributions import (
     UniformDistribution,
 )
 from muster.common.errors import ConfigError
+from muster.common.per_device import PerDevice
 from muster.common.seeds import FloatArray
+from muster.emulator.links.settings import LinkSettings
 from muster.emulator.scenario.enrollment import (
     BernoulliEnrollment,
     EnrollAll,
@@ -33,13 +35,14 @@ from muster.emulator.scenario.population import Resident, names_of, population, 
 class Device:
     profile: str = "phone"
 
-    def looked_up(self) -> dict[str, Distribution]:
+    def looked_up(self) -> dict[str, tuple[Distribution, PerDevice]]:
         return {}
 
 
 NOTHING = Covariates()
 EVERYBODY = EnrollAll()
 PHONE = Device()
+NO_LINK = LinkSettings()
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Group:
     covariates: Covariates = NOTHING
     enrollment: Enrollment = EVERYBODY
     device: Device = PHONE
+    link: LinkSettings = NO_LINK
 
 
 @dataclass(frozen=True)

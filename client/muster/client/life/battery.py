@@ -9,15 +9,20 @@ from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 
 def charge_after(
-    battery: Battery, charge: FloatArray, seconds: float, plugged: BoolArray, idle: BoolArray
+    battery: Battery,
+    capacity_mah: FloatArray,
+    charge: FloatArray,
+    seconds: float,
+    plugged: BoolArray,
+    idle: BoolArray,
 ) -> FloatArray:
     """Charge, as a share, after some seconds in which nothing changes.
 
     While a device is plugged in, the charging current is constant up to `taper_from`, and above it
     falls exponentially in the charge. The load is constant. Both parts are solved exactly.
     """
-    load = np.where(idle, battery.idle_ma, battery.use_ma) / (3600 * battery.capacity_mah)
-    feed = battery.charger_ma / (3600 * battery.capacity_mah)
+    load = np.where(idle, battery.idle_ma, battery.use_ma) / (3600 * capacity_mah)
+    feed = battery.charger_ma / (3600 * capacity_mah)
     unplugged = charge - load * seconds
     if not plugged.any():
         return np.maximum(unplugged, 0.0)
@@ -39,7 +44,9 @@ def charge_after(
     return np.clip(np.where(plugged, charged, unplugged), 0.0, 1.0)
 
 
-def work_drain(battery: Battery, network: IntArray, effort: Effort) -> FloatArray:
+def work_drain(
+    battery: Battery, capacity_mah: FloatArray, network: IntArray, effort: Effort
+) -> FloatArray:
     """Share of the battery that a round's work drains: by training, and by the radio when busy.
 
     Energy of a transfer = current × size/rate, so a slow network costs more. The rate is that of
@@ -55,9 +62,7 @@ def work_drain(battery: Battery, network: IntArray, effort: Effort) -> FloatArra
         battery.wifi_rx_ma * down_s + battery.wifi_tx_ma * up_s,
         battery.cellular_rx_ma * down_s + battery.cellular_tx_ma * up_s,
     )
-    drained: FloatArray = (battery.training_ma * effort.train_s + radio) / (
-        3600 * battery.capacity_mah
-    )
+    drained: FloatArray = (battery.training_ma * effort.train_s + radio) / (3600 * capacity_mah)
     return drained
 
 

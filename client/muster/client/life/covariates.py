@@ -25,6 +25,7 @@ from muster.common.distributions import (
     Distribution,
     Values,
     distribution_of,
+    draw_for_devices,
     parse_number,
 )
 from muster.common.distributions import draw as draw_numbers
@@ -139,9 +140,8 @@ class Covariates(Section):
         """
         found = {}
         for name, setting in self.z.items():
-            numbers = Numbers(seed, ("z", name), clients, width=2, ahead=1).at(0)
             try:
-                found[name] = distribution_of(setting).draw(numbers, clients, positions)
+                found[name] = draw_for_devices(setting, seed, clients, positions, "z", name)
             except ValueError as error:
                 raise ValueError(f"covariates.z.{name}: {error}") from None
         return found

@@ -8,15 +8,17 @@ off by up to ten times (arXiv:2605.27601), so no watt is claimed to be right.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from muster.client.life.connectivity import Connectivity, Share
 from muster.common.bounds import LogDeviation, LongTime
 from muster.common.config import Section
 from muster.common.distributions import AnyNumber, Distribution, UniformDistribution
+from muster.common.per_device import ANY, PerDevice
 
 Current = Annotated[float, Field(ge=0, le=1e6)]
 Load = Annotated[float, Field(ge=0.01, le=1e6)]
+CAPACITY_MAH = PerDevice(1, 1e9)
 Hours = Annotated[float, Field(ge=0, le=24)]
 
 
@@ -27,8 +29,10 @@ class Battery(Section):
     a Tensor-class chip.
     """
 
-    capacity_mah: Annotated[float, Field(ge=1, le=1e9)] = 4400.0
-    """Capacity of the full battery."""
+    capacity_mah: Annotated[
+        Annotated[float, *CAPACITY_MAH.number] | SerializeAsAny[Distribution], *CAPACITY_MAH.marks
+    ] = 4400.0
+    """Capacity of the full battery: a number, or a distribution over the devices."""
 
     initial: AnyNumber = UniformDistribution(kind="uniform", low=0.1, high=1.0)
     """Charge at scenario time 0, as a share, cut to [0, 1]. The default is uniform from 0.1 to 1 as
@@ -204,17 +208,19 @@ class DeviceSettings(Section):
             raise ValueError(f"expected a speed > 0, found {speed:g}")
         return speed
 
-    def looked_up(self) -> dict[str, Distribution]:
-        """The settings whose values are looked up for each device, by their keys."""
-        settings: dict[str, object] = {
-            "examples_per_s": self.examples_per_s,
-            "time_zone": self.time_zone,
+    def looked_up(self) -> dict[str, tuple[Distribution, PerDevice]]:
+        """The settings whose values are looked up for each device, by their keys, each with what
+        its values can be."""
+        settings: dict[str, tuple[object, PerDevice]] = {
+            "examples_per_s": (self.examples_per_s, ANY),
+            "time_zone": (self.time_zone, ANY),
         }
-        if self.battery is not None:
-            settings["battery.initial"] = self.battery.initial
+        if (battery := self.battery) is not None:
+            settings["battery.initial"] = battery.initial, ANY
+            settings["battery.capacity_mah"] = battery.capacity_mah, CAPACITY_MAH
         return {
-            key: setting
-            for key, setting in settings.items()
+            key: (setting, kind)
+            for key, (setting, kind) in settings.items()
             if isinstance(setting, Distribution) and setting.looks_up
         }
 

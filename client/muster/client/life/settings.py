@@ -13,6 +13,7 @@ from muster.client.life.device_settings import DROP_OUT, DeviceSettings
 from muster.client.life.participation import ParticipationSettings
 from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.config import Section
+from muster.common.lines import LinkModel
 
 
 class Life(Section):
@@ -77,6 +78,7 @@ class SimulatedDevice(NamedTuple):
         zone_h: hours by which its local time is ahead of UTC.
         z: its covariates Z as numbers, by name; categories as `name=level`.
         charge: the charge of its battery at scenario time 0, as a share; None: it is drawn.
+        battery_mah: the capacity of its battery; None: that of all devices of the group.
     """
 
     client: str
@@ -84,6 +86,7 @@ class SimulatedDevice(NamedTuple):
     zone_h: float
     z: Mapping[str, float]
     charge: float | None = None
+    battery_mah: float | None = None
 
 
 class PackMember(Section):
@@ -108,9 +111,17 @@ class PackMember(Section):
     charge: float | None = None
     """Charge of the battery at scenario time 0, as a share. Absent: the device draws it."""
 
+    battery_mah: float | None = None
+    """Capacity of the battery. Absent: that of all devices of the group."""
+
+    line: LinkModel = LinkModel()
+    """The model of its link."""
+
     def being(self) -> SimulatedDevice:
         """The device as the simulation needs it."""
-        return SimulatedDevice(self.client, self.position, self.zone_h, self.z, self.charge)
+        return SimulatedDevice(
+            self.client, self.position, self.zone_h, self.z, self.charge, self.battery_mah
+        )
 
 
 class ClockSettings(Section):

@@ -18,6 +18,7 @@ from muster.client.availability.logistic import Logit
 from muster.client.faults.life_effects import LifeEffects
 from muster.client.life.battery import charge_after, work_drain
 from muster.client.life.covariates import Observed
+from muster.client.life.device_settings import Battery
 from muster.client.life.effort import Effort
 from muster.client.life.foresight import Foresight
 from muster.client.life.participation import REQUIREMENTS
@@ -83,6 +84,7 @@ class DeviceSimulation:
         self._state = np.zeros((n, len(STATE)))
         self._state[:, _CHARGE] = 1.0
         if (battery := life.device.battery) is not None:
+            self._capacity_mah = _capacities(battery, devices)
             given = [device.charge for device in devices if device.charge is not None]
             charge = given or draw(battery.initial, self.cast.numbers("charge", width=2).at(0))
             self._state[:, _CHARGE] = np.clip(charge, 0.0, 1.0)
@@ -142,7 +144,7 @@ class DeviceSimulation:
             plugged = plugged & ~effects.unplugged[rows]
         # Nobody uses a device that is off, whatever was drawn.
         idle = idle | (state[:, _DEAD] > 0)
-        charge = charge_after(battery, charge, tick_s, plugged, idle)
+        charge = charge_after(battery, self._capacity_mah[rows], charge, tick_s, plugged, idle)
         if effects is not None:
             charge = np.maximum(charge - effects.drain_per_h[rows] * tick_s / 3600, 0.0)
         state[:, _CHARGE] = charge
@@ -325,7 +327,7 @@ class DeviceSimulation:
         code[dropped] = CODE[Reason.DROP_OUT]
         share = np.where(dropped, how_far, share)
         if battery is not None:
-            drain = work_drain(battery, look.network, effort)
+            drain = work_drain(battery, self._capacity_mah, look.network, effort)
             with np.errstate(divide="ignore", invalid="ignore"):
                 affordable = np.where(drain > 0, look.charge / drain, np.inf)
             empty = (code == 0) & (affordable <= 1)
@@ -355,7 +357,9 @@ class DeviceSimulation:
         self._state[called, _RECENT] += (1 - _MEMORY) * (verdict.code[called] == 0)
         battery = self.life.device.battery
         if battery is not None:
-            drain = (work_drain(battery, look.network, effort) * verdict.share)[called]
+            drain = (work_drain(battery, self._capacity_mah, look.network, effort) * verdict.share)[
+                called
+            ]
             left = np.maximum(self._state[called, _CHARGE] - drain, 0.0)
             self._state[called, _CHARGE] = left
             self._state[called, _DEAD] = (self._state[called, _DEAD] > 0) | (left <= 0)
@@ -377,3 +381,9 @@ class DeviceSimulation:
             available = available * ~effects.offline
         chance: FloatArray = fine * available * self._willing(look) * (1 - self.life.drop_out)
         return chance
+
+
+def _capacities(battery: Battery, devices: Sequence[SimulatedDevice]) -> FloatArray:
+    """The capacity of each device's battery in mAh, shape (n,)."""
+    same = battery.capacity_mah
+    return np.array([same if each.battery_mah is None else each.battery_mah for each in devices])

@@ -10,11 +10,10 @@ import numpy as np
 
 from muster.client.faults.scheduled import DeviceFault, faults_of, life_faults
 from muster.client.life.covariates import z_columns
-from muster.client.life.device_settings import DeviceSettings
+from muster.client.life.device_settings import CAPACITY_MAH, DeviceSettings
 from muster.client.life.settings import Life, PackMember
-from muster.common.distributions import draw
-from muster.common.lines import LinkModel
-from muster.common.seeds import FloatArray, Numbers
+from muster.common.distributions import Distribution, numbers_for_devices
+from muster.common.seeds import FloatArray
 from muster.emulator.gateway.rates import model_of
 from muster.emulator.scenario.population import Resident, names_of
 from muster.emulator.scenario.scenario import Scenario
@@ -57,13 +56,6 @@ def life_of(scenario: Scenario, group: Group, faults: Sequence[DeviceFault] = ()
     )
 
 
-def line_of(scenario: Scenario, group: Group, client: str) -> LinkModel:
-    """The link model of a client's device."""
-    return (
-        model_of(group.link.shape_of(scenario.seed, client)) if group.link.shapes else LinkModel()
-    )
-
-
 def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) -> list[PackMember]:
     """The enrolled devices of a group as members of a pack, each with its own properties.
 
@@ -73,11 +65,12 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
     clients = [resident.client for resident in residents]
     places = [resident.index for resident in residents]
     device = group.device
-    speeds = speeds_of(device, scenario.seed, clients, places)
-    numbers = Numbers(scenario.seed, ("time zone",), clients, width=2, ahead=1).at(0)
-    zones = np.clip(draw(device.time_zone, numbers, clients, places), *_ZONES_H)
+    who = scenario.seed, clients, places
+    speeds = speeds_of(device, *who)
+    zones = np.clip(numbers_for_devices(device.time_zone, *who, "time zone"), *_ZONES_H)
     charge = device.looked_up().get("battery.initial")
-    charges = None if charge is None else draw(charge, numbers, clients, places)
+    charges = None if charge is None else numbers_for_devices(charge[0], *who, "charge")
+    capacities = _capacities(device, *who)
     columns = z_of(group, residents)
     return [
         PackMember(
@@ -88,6 +81,8 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
             zone_h=float(zones[position]),
             z={name: float(values[position]) for name, values in columns.items()},
             charge=None if charges is None else float(charges[position]),
+            battery_mah=None if capacities is None else float(capacities[position]),
+            line=model_of(resident.shape),
         )
         for position, resident in enumerate(residents)
         if resident.enrolled
@@ -108,8 +103,19 @@ def speeds_of(
     """
     if device.examples_per_s is None:
         return None
-    numbers = Numbers(seed, ("speed",), clients, width=2, ahead=1).at(0)
-    return np.maximum(draw(device.examples_per_s, numbers, clients, positions), 1e-3)
+    speeds = numbers_for_devices(device.examples_per_s, seed, clients, positions, "speed")
+    return np.maximum(speeds, 1e-3)
+
+
+def _capacities(
+    device: DeviceSettings, seed: int, clients: Sequence[str], positions: Sequence[int]
+) -> FloatArray | None:
+    """The capacity of each device's battery in mAh; None: all have the same, or none has one."""
+    battery = device.battery
+    if battery is None or not isinstance(battery.capacity_mah, Distribution):
+        return None
+    purpose = "battery", "capacity_mah"
+    return CAPACITY_MAH.draw(battery.capacity_mah, seed, clients, positions, *purpose)
 
 
 def z_of(group: Group, residents: Sequence[Resident]) -> dict[str, np.ndarray]:

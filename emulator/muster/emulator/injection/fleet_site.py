@@ -16,9 +16,7 @@ from muster.emulator.launch.backend import Backend
 from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.link_control.link_site import EmulatedLinks
 from muster.emulator.link_control.network import GatewayFleet
-from muster.emulator.links.shape import Shape
 from muster.emulator.run_folder.limits import Limited
-from muster.emulator.scenario.scenario import Scenario
 from muster.server.runtime.room_on_disk import NO_ROOM
 
 _POLL_S = 0.01
@@ -53,7 +51,8 @@ class FleetSite:
         # A container ends with all its packs, and its death is reported under one of their names.
         self._shared: dict[str, str] = {}
         self._groups = {resident.client: resident.group for resident in configs.residents}
-        self.links = EmulatedLinks(network, self._groups, _shapes(configs.scenario, self._groups))
+        nominal = {resident.client: resident.shape for resident in configs.residents}
+        self.links = EmulatedLinks(network, self._groups, nominal)
         self._pauses = backend.pauses
         self._limits = ProgramLimits(backend, self._pauses, clock)
         self._starved = set[str]()
@@ -236,11 +235,3 @@ class FleetSite:
     async def close(self) -> None:
         """Let everything go on."""
         await self._pauses.close()
-
-
-def _shapes(scenario: Scenario, groups: Mapping[str, str]) -> dict[str, Shape]:
-    """The shape of every client's link without faults."""
-    links = {group.name: group.link for group in scenario.groups}
-    return {
-        client: links[group].shape_of(scenario.seed, client) for client, group in groups.items()
-    }

@@ -31,14 +31,14 @@ def gateways_of(
             to the server.
     """
     for group, of_group in by_group(scenario, residents):
-        clients = [resident.client for resident in of_group if resident.enrolled]
-        if (group.gateway or everywhere) and clients:
+        enrolled = [resident for resident in of_group if resident.enrolled]
+        if (group.gateway or everywhere) and enrolled:
             yield GatewayProcess(
                 group=group.name,
                 seed=scenario.seed,
                 devices=[
-                    GatewayDevice(client=client, shape=group.link.shape_of(scenario.seed, client))
-                    for client in clients
+                    GatewayDevice(client=resident.client, shape=resident.shape)
+                    for resident in enrolled
                 ],
                 shared=group.shared_link.line(),
                 upstream=_NOWHERE,

@@ -22,13 +22,11 @@ from muster.common.credentials import (
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
-from muster.common.lines import LinkModel
 from muster.common.tensors import WIRE
 from muster.emulator.credentials.issuing import Certifier, Issuer
 from muster.emulator.fleet.lives import (
     by_group,
     life_of,
-    line_of,
     members_of,
     speeds_of,
     task_of,
@@ -39,6 +37,7 @@ from muster.emulator.fleet.packs import DeviceFolders, pack_name, packs_by_group
 from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.gateway.rates import model_of
 from muster.emulator.launch import doctor
 from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.monitoring import prometheus
@@ -99,7 +98,7 @@ class ProcessConfigs:
                 f"{size:,} bytes, expected at most {CHUNK_BYTES:,}; use fewer covariates or devices"
             )
         self._lines = {
-            resident.client: line_of(scenario, group, resident.client)
+            resident.client: model_of(resident.shape)
             for group, residents in by_group(scenario, self.residents)
             for resident in residents
             if group.link.shapes
@@ -356,9 +355,9 @@ class ProcessConfigs:
                     population=self.scenario.devices,
                     seed=self.scenario.seed,
                     task=server.task,
-                    line=self._lines.get(first, LinkModel()),
+                    line=together[0].line,
                     least=group.shared_link.line().least(
-                        self._lines.get(first, LinkModel()),
+                        together[0].line,
                         min(len(devices), self.scenario.server.transfers),
                     ),
                     slots=_slots_port(group, reached),

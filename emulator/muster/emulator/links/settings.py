@@ -1,18 +1,22 @@
 """The `[groups.link]` and `[groups.shared_link]` tables of a scenario: settings and presets."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, model_validator
 
 from muster.common import seeds
 from muster.common.bounds import DeviceCount
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
+from muster.common.distributions import Distribution, File, draw_for_devices, parse_path
 from muster.common.lines import Overflow, SharedLine
-from muster.common.units import Bandwidth, Duration
+from muster.common.per_device import PerDevice
+from muster.common.units import DURATIONS, RATES, Bandwidth
 from muster.emulator.links.mahimahi import read_mahimahi
 from muster.emulator.links.shape import Shape
 
@@ -51,13 +55,26 @@ as round trips."""
 
 LEAST_BPS = 1e3
 
-LinkRate = Annotated[Bandwidth, Field(ge=LEAST_BPS, le=1e12)]
-"""Rate of a link. At the lower bound of 1 kbit/s a device still enrolls in some seconds, but takes
-minutes for a small model."""
+RATE = PerDevice(LEAST_BPS, 1e12, RATES)
+"""At the lower bound of 1 kbit/s a device still enrolls in some seconds, but takes minutes for a
+small model."""
 
-Delay = Annotated[Duration, Field(ge=0, le=30)]
-"""Delay of a link. With 60 s gRPC gives up a connection before it is established; with the upper
-bound of 30 s it is established."""
+DELAY = PerDevice(0, 30, DURATIONS)
+"""With 60 s gRPC gives up a connection before it is established; with the upper bound of 30 s it is
+established."""
+
+DEVIATION, SHARE = PerDevice(0, 2), PerDevice(0, 0.5)
+FADING_TIME, FADING_STEP = PerDevice(0.01, 1e6, DURATIONS), PerDevice(0.05, 1e6, DURATIONS)
+START = PerDevice(0, 1e9, DURATIONS)
+
+LinkRate = Annotated[Bandwidth, Field(ge=LEAST_BPS, le=1e12)]
+AnyRate = Annotated[Annotated[float, *RATE.number] | SerializeAsAny[Distribution], *RATE.marks]
+AnyDelay = Annotated[Annotated[float, *DELAY.number] | SerializeAsAny[Distribution], *DELAY.marks]
+AnyTrace = Annotated[str | File, BeforeValidator(parse_path)]
+
+
+def _parse_start(value: object) -> object:
+    return value if value in ("random", "common") else START.read(value)
 
 
 class LinkSettings(Section):
@@ -68,30 +85,38 @@ class LinkSettings(Section):
     costs nothing. With `unshaped`, they connect through a gateway that passes everything on but
     can cut connections."""
 
-    down: LinkRate | None = None
+    down: AnyRate | None = None
     """Rate towards the device; absent: no limit."""
 
-    up: LinkRate | None = None
+    up: AnyRate | None = None
     """Rate from the device; absent: no limit."""
 
-    rtt: Delay = 0.0
+    rtt: AnyDelay = 0.0
     """Round-trip time that is added to a small message, half of it in each direction."""
 
-    jitter: Delay = 0.0
+    jitter: AnyDelay = 0.0
     """Standard deviation of a normal random number that is added to the delay in each direction. A
     negative number counts as 0, and bytes never overtake each other."""
 
-    fading: Annotated[float, Field(ge=0, le=2)] = 0.0
+    fading: Annotated[
+        Annotated[float, *DEVIATION.number] | SerializeAsAny[Distribution], *DEVIATION.marks
+    ] = 0.0
     """σ of the log-normal variation of both rates over time, m·exp(σX − σ²/2), where m is the mean
     rate and X is an AR(1) process. For a coefficient of variation CV, σ = √ln(1 + CV²)."""
 
-    fading_time: Annotated[Duration, Field(ge=0.01, le=1e6)] = 8.0
+    fading_time: Annotated[
+        Annotated[float, *FADING_TIME.number] | SerializeAsAny[Distribution], *FADING_TIME.marks
+    ] = 8.0
     """Time constant of the process X; 5 to 12 s in Mahimahi's cellular traces."""
 
-    fading_step: Annotated[Duration, Field(ge=0.05, le=1e6)] = 0.25
+    fading_step: Annotated[
+        Annotated[float, *FADING_STEP.number] | SerializeAsAny[Distribution], *FADING_STEP.marks
+    ] = 0.25
     """How long a rate stays constant; the path of a low-orbit satellite changes every 15 s."""
 
-    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    loss: Annotated[
+        Annotated[float, *SHARE.number] | SerializeAsAny[Distribution], *SHARE.marks
+    ] = 0.0
     """Share of packets that are lost. Because a TCP proxy cannot drop packets, the gateway emulates
     the throughput of a TCP connection under such loss (Padhye, Firoiu, Towsley, Kurose, SIGCOMM
     1998)."""
@@ -99,17 +124,25 @@ class LinkSettings(Section):
     spread: Annotated[float, Field(ge=0, le=2)] = 0.0
     """σ of a log-normal factor of both rates with median 1, drawn once for every device."""
 
-    trace: str | None = None
+    trace: AnyTrace | None = None
     """A file in Mahimahi's format that replaces the rate towards the devices. Each line is a
-    millisecond at which 1500 bytes may pass. The trace repeats after its end."""
+    millisecond at which 1500 bytes may pass. The trace repeats after its end. Paths in a column of
+    a file are relative to that file."""
 
-    trace_up: str | None = None
+    trace_up: AnyTrace | None = None
     """A file in the same format that replaces the rate from the devices."""
 
-    trace_start: Literal["random", "common"] = "random"
+    trace_start: Annotated[
+        Literal["random", "common"]
+        | Annotated[float, *START.number]
+        | SerializeAsAny[Distribution],
+        START,
+        BeforeValidator(_parse_start),
+        PlainSerializer(lambda start: start if isinstance(start, str) else START.write(start)),
+    ] = "random"
     """Where in its traces each device begins. random: at an instant of its own, drawn once and the
     same in both directions. common: all begin together, like passengers of one train, so that they
-    fade together."""
+    fade together. A duration or a distribution: so long after the beginning of the trace."""
 
     compression: AnyCodec = Whole(kind="none")
     """Compression of updates: none, float16, int8 or top-k, with the settings of each."""
@@ -123,65 +156,160 @@ class LinkSettings(Section):
         return {**PRESETS.get(str(values.get("profile", "none")), {}), **values}
 
     @model_validator(mode="after")
-    def _traces_can_be_read(self) -> Self:
+    def _traces_can_be_used(self) -> Self:
         for key, path in (("trace", self.trace), ("trace_up", self.trace_up)):
-            if path is not None:
-                try:
-                    read_mahimahi(Path(path))
-                except ValueError as error:
-                    raise ValueError(f"{key}: {error}") from None
+            if isinstance(path, str):
+                _require_usable(key, path)
         return self
-
-    @model_validator(mode="after")
-    def _traces_are_fast_enough(self) -> Self:
-        for key, path in (("trace", self.trace), ("trace_up", self.trace_up)):
-            if path is not None and (bps := 8 * read_mahimahi(Path(path)).mean) < LEAST_BPS:
-                raise ValueError(
-                    f"{key}: {path} carries {bps:.3g} bit/s in the mean, expected at least "
-                    f"{LEAST_BPS:g} bit/s, as for every link; take another trace"
-                )
-        return self
-
-    @property
-    def longest_gap_s(self) -> float:
-        """The longest time for which a trace lets nothing pass."""
-        paths = [Path(path) for path in (self.trace, self.trace_up) if path is not None]
-        return max((read_mahimahi(path).gap_s for path in paths), default=0.0)
 
     @property
     def shapes(self) -> bool:
         """Whether the link delays or limits anything."""
-        return bool(self.down or self.up or self.rtt or self.trace or self.trace_up or self.loss)
+        return any((self.down, self.up, self.rtt, self.trace, self.trace_up, self.loss))
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether a rate is set, in either direction."""
+        return self.up is not None or self.down is not None
 
     @property
     def gateway(self) -> bool:
         """Whether the link needs a gateway."""
         return self.profile != "none" or self.shapes
 
-    def shape_of(self, seed: int, client: str) -> Shape:
-        """The shape of one device's link."""
-        factor = math.exp(self.spread * float(seeds.stream(seed, "link", client).standard_normal()))
-        return Shape(
-            down_bps=None if self.down is None else self.down * factor,
-            up_bps=None if self.up is None else self.up * factor,
-            rtt_s=self.rtt,
-            jitter_s=self.jitter,
-            fading=self.fading,
-            fading_time_s=self.fading_time,
-            fading_step_s=self.fading_step,
-            loss=self.loss,
-            trace_down=self.trace,
-            trace_up=self.trace_up,
-            trace_start_s=self._trace_start_s(seed, client),
-        )
+    def shapes_of(
+        self, seed: int, clients: Sequence[str], positions: Sequence[int]
+    ) -> Sequence[Shape]:
+        """The shapes of the links of some devices.
 
-    def _trace_start_s(self, seed: int, client: str) -> float:
-        """An instant of the longer trace, so that a recording of both directions stays in step."""
-        paths = [Path(path) for path in (self.trace, self.trace_up) if path is not None]
-        if not paths or self.trace_start == "common":
+        The shape of a device does not depend on other devices. This is the only place where the
+        settings become those of a device.
+
+        Args:
+            positions: positions of the devices in the population, from 0.
+
+        Raises:
+            ValueError: a value to look up is missing or cannot be used; the message begins with its
+                key.
+        """
+        columns = self.columns_of(seed, clients, positions)
+        varying = {key: values for key, values in columns.items() if isinstance(values, list)}
+        same = {key: value for key, value in columns.items() if key not in varying}
+        if not varying:
+            return [Shape(**same)] * len(clients)
+        rows = zip(*varying.values(), strict=True)
+        return [Shape(**same, **dict(zip(varying, row, strict=True))) for row in rows]
+
+    def columns_of(
+        self, seed: int, clients: Sequence[str], positions: Sequence[int]
+    ) -> Mapping[str, Any]:
+        """The fields of the devices' shapes: for each field a list of values, or one value that all
+        have.
+
+        Args, Raises: as for `shapes_of`.
+        """
+        columns: dict[str, Any] = {}
+        who = seed, clients, positions
+        for field, key, kind in _NUMBERS:
+            setting = getattr(self, key)
+            if not isinstance(setting, Distribution):
+                columns[field] = setting
+                continue
+            with _naming(key):
+                columns[field] = kind.draw(setting, *who, "link", key).tolist()
+        columns["trace_down"] = self._paths("trace", *who)
+        columns["trace_up"] = self._paths("trace_up", *who)
+        columns["trace_start_s"] = self._starts_s(columns, *who)
+        if self.spread and self.has_rates:
+            normal = [float(seeds.stream(seed, "link", each).standard_normal()) for each in clients]
+            factors = [math.exp(self.spread * number) for number in normal]
+            for field in ("down_bps", "up_bps"):
+                columns[field] = _product(columns[field], factors)
+        return columns
+
+    def _paths(
+        self, key: str, seed: int, clients: Sequence[str], positions: Sequence[int]
+    ) -> str | list[str] | None:
+        setting: str | File | None = getattr(self, key)
+        if not isinstance(setting, File):
+            return setting
+        with _naming(key):
+            names = draw_for_devices(setting, seed, clients, positions, "link", key).tolist()
+        folder = Path(setting.path).parent
+        paths = {name: str(folder / str(name)) for name in dict.fromkeys(names)}
+        for path in paths.values():
+            _require_usable(key, path)
+        return [paths[name] for name in names]
+
+    def _starts_s(
+        self,
+        columns: Mapping[str, Any],
+        seed: int,
+        clients: Sequence[str],
+        positions: Sequence[int],
+    ) -> float | list[float]:
+        """Where in its traces each device begins; a random instant is one of the longer trace, so
+        that a recording of both directions stays in step."""
+        if self.trace_start == "common" or (self.trace is None and self.trace_up is None):
             return 0.0
-        longest_s = max(read_mahimahi(path).period_s for path in paths)
-        return longest_s * float(seeds.stream(seed, "trace", client).random())
+        if self.trace_start != "random":
+            with _naming("trace_start"):
+                purpose = "link", "trace_start"
+                found = START.draw(self.trace_start, seed, clients, positions, *purpose)
+            return list(map(float, found))
+        of_device = [
+            value if isinstance(value, list) else repeat(value, len(clients))
+            for value in (columns["trace_down"], columns["trace_up"])
+        ]
+        return [
+            float(seeds.stream(seed, "trace", client).random())
+            * max(read_mahimahi(Path(path)).period_s for path in paths if path is not None)
+            for client, *paths in zip(clients, *of_device, strict=True)
+        ]
+
+
+_NUMBERS = (
+    ("down_bps", "down", RATE),
+    ("up_bps", "up", RATE),
+    ("rtt_s", "rtt", DELAY),
+    ("jitter_s", "jitter", DELAY),
+    ("fading", "fading", DEVIATION),
+    ("fading_time_s", "fading_time", FADING_TIME),
+    ("fading_step_s", "fading_step", FADING_STEP),
+    ("loss", "loss", SHARE),
+)
+"""The fields of a shape, with the key of each and what it can be."""
+
+
+def _product(bps: float | list[float] | None, factors: Sequence[float]) -> list[float] | None:
+    if bps is None:
+        return None
+    rates = bps if isinstance(bps, list) else repeat(bps, len(factors))
+    return [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+
+
+def longest_gap_s(shape: Shape) -> float:
+    """The longest time for which a trace of a link lets nothing pass."""
+    paths = [Path(path) for path in (shape.trace_down, shape.trace_up) if path is not None]
+    return max((read_mahimahi(path).gap_s for path in paths), default=0.0)
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Name the key of what cannot be used."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def _require_usable(key: str, path: str) -> None:
+    with _naming(key):
+        if (bps := 8 * read_mahimahi(Path(path)).mean) < LEAST_BPS:
+            raise ValueError(
+                f"{path} carries {bps:.3g} bit/s in the mean, expected at least "
+                f"{LEAST_BPS:g} bit/s, as for every link; take another trace"
+            )
 
 
 class SharedLink(Section):

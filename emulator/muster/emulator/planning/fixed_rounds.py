@@ -114,7 +114,7 @@ def _extra_s(lives: GroupLives, round: int, results: CallResults) -> FloatArray:
     delivering = results.delivering
     if not lives.shared.delays:
         return np.zeros(len(delivering))
-    lines = {lives.members[place].client: lives.lines[place] for place in delivering}
+    lines = {lives.members[place].client: lives.members[place].line for place in delivering}
     traffic = lives.effort.bytes_down, lives.effort.bytes_up
     extra = extra_seconds(lives.shared, lives.seed, lives.name, round, lines, *traffic)
     return np.array([extra[client] for client in lines])

@@ -10,9 +10,8 @@ from muster.client.life.settings import Life, PackMember
 from muster.client.life.simulation import DeviceSimulation
 from muster.client.life.states import CODE, Decided
 from muster.common.exchange import Reason
-from muster.common.lines import LinkModel, SharedLine, granted
+from muster.common.lines import SharedLine, granted
 from muster.common.seeds import BoolArray, IntArray
-from muster.emulator.fleet.lives import line_of
 from muster.emulator.planning.result import Learning
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -55,7 +54,6 @@ class GroupLives(NamedTuple):
         seed: of the scenario.
         members: the devices; the other sequences and arrays are in their order.
         devices: their simulation.
-        lines: the models of their links.
         shared: the model of the link that they share.
         effort: their work in a round, without faults that slow them down.
         first: the place of the first of them among the enrolled devices of the group.
@@ -65,7 +63,6 @@ class GroupLives(NamedTuple):
     seed: int
     members: Sequence[PackMember]
     devices: DeviceSimulation
-    lines: Sequence[LinkModel]
     shared: SharedLine
     effort: Effort
     first: int = 0
@@ -90,9 +87,8 @@ class GroupLives(NamedTuple):
         """
         beings = [member.being() for member in members]
         lives = DeviceSimulation(life, scenario.seed, beings, ahead=ahead)
-        lines = [line_of(scenario, group, member.client) for member in members]
-        effort, shared = learning.effort(scenario, group, members, lines), group.shared_link.line()
-        return cls(group.name, scenario.seed, members, lives, lines, shared, effort, first)
+        effort, shared = learning.effort(scenario, group, members), group.shared_link.line()
+        return cls(group.name, scenario.seed, members, lives, shared, effort, first)
 
     @property
     def clients(self) -> list[str]:

@@ -11,7 +11,7 @@ from muster.client.availability.k_of_n import effective_weights
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.group_shares import EventGroup, shares_of_groups
-from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
+from muster.emulator.fleet.lives import by_group, life_of, members_of
 from muster.emulator.planning.result import Learning
 from muster.emulator.scenario.population import Resident
 from muster.emulator.scenario.scenario import Scenario
@@ -152,8 +152,7 @@ def _of_work(
     """Report work that lasts into the next round, because it is interrupted if its device is not
     available then."""
     members = members_of(scenario, group, of_group)
-    lines = [line_of(scenario, group, member.client) for member in members]
-    longest_s = learning.effort(scenario, group, members, lines).work_s.max(initial=0.0)
+    longest_s = learning.effort(scenario, group, members).work_s.max(initial=0.0)
     if longest_s >= scenario.clock.round_s:
         yield (
             f"device, link: expected work that ends within a round (clock.round_s = "

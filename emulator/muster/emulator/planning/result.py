@@ -16,7 +16,6 @@ from muster.client.training.settings import Training
 from muster.common.body_sizes import body_sizes
 from muster.common.exchange import Reason
 from muster.common.files import write_atomic
-from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Layout
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.fleet.fault_timeline import FaultTimeline
@@ -68,21 +67,15 @@ class Learning:
         """
         return cls(examples, layout.parameters, masks_of(scenario, layout))
 
-    def effort(
-        self,
-        scenario: Scenario,
-        group: Group,
-        members: Sequence[PackMember],
-        lines: Sequence[LinkModel],
-    ) -> Effort:
-        """The time and bytes of a round's work for some devices of a group, with these links."""
+    def effort(self, scenario: Scenario, group: Group, members: Sequence[PackMember]) -> Effort:
+        """The time and bytes of a round's work for some devices of a group."""
         held = [self.examples[member.index] for member in members]
         training = scenario.training.of(group.training)
         train_s = np.array([_train_s(training, *work) for work in zip(members, held, strict=True)])
         masks = self.masks.get(group.name)
         entries = self.parameters * scenario.server.aggregator.vectors()
         sizes = body_sizes(entries, group.link.compression, masks)
-        return effort_of(train_s, lines, *sizes)
+        return effort_of(train_s, [member.line for member in members], *sizes)
 
 
 @dataclass(frozen=True, slots=True)

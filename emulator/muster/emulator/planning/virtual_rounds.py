@@ -74,10 +74,10 @@ class VirtualRounds:
         }
         self._devices = {
             member.client: EnrolledDevice(
-                member.client, name, member.index, examples[member.index], line=line
+                member.client, name, member.index, examples[member.index], line=member.line
             )
             for name, of_group in lives.items()
-            for member, line in zip(of_group.members, of_group.lines, strict=True)
+            for member in of_group.members
         }
         lines = {name: of_group.shared for name, of_group in lives.items()}
         sizes = {name: (g.effort.bytes_down, g.effort.bytes_up) for name, g in lives.items()}

@@ -18,6 +18,7 @@ from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.records.account import Account
 from muster.emulator.report.intervals import Bend, Floats, Overlaps
+from muster.emulator.scenario.population import names_of
 
 DIRECTIONS = ("down", "up")
 
@@ -52,21 +53,38 @@ def links_of(scenario: Mapping[str, Any]) -> dict[str, GroupLinks]:
     without limits, so that its transfers are still shown.
     """
     found, seed = {}, scenario.get("seed", 0)
-    for group in scenario.get("groups", []):
+    groups = scenario.get("groups", [])
+    sizes = [_Size(str(group.get("name")), group.get("count", 0)) for group in groups]
+    positions = {client: place for place, (client, _) in enumerate(names_of(sizes))}
+    for group in groups:
         try:
             link = LinkSettings.model_validate(group.get("link", {}))
             shared = SharedLink.model_validate(group.get("shared_link", {})).line()
         except ValidationError:
             link, shared = LinkSettings(), SharedLine()
-        found[str(group.get("name"))] = GroupLinks(_lines(link, seed), shared)
+        found[str(group.get("name"))] = GroupLinks(_lines(link, seed, positions), shared)
     return found
 
 
-def _lines(link: LinkSettings, seed: int) -> Callable[[str], LinkModel]:
-    if link.spread:
-        return lambda client: model_of(link.shape_of(seed, client))
-    same = model_of(link.shape_of(seed, ""))
-    return lambda client: same
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A group, as far as its devices' names follow from it."""
+
+    name: str
+    count: int
+
+
+def _lines(
+    link: LinkSettings, seed: int, positions: Mapping[str, int]
+) -> Callable[[str], LinkModel]:
+    def line(client: str) -> LinkModel:
+        try:
+            [shape] = link.shapes_of(seed, [client], [positions.get(client, 0)])
+        except ValueError:  # a file was moved
+            return LinkModel()
+        return model_of(shape)
+
+    return line
 
 
 def moves_of(

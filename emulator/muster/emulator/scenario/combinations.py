@@ -239,7 +239,7 @@ def _withheld_by_device(group: Group, place: str) -> Iterator[Withheld]:
         yield Withheld(Withholder.NO_SPEED, group.name, place)
     if not group.gateway:
         yield Withheld(Withholder.NO_GATEWAY, group.name, place)
-    elif group.link.up is None and group.link.down is None:
+    elif not group.link.has_rates:
         yield Withheld(Withholder.NO_RATES, group.name, place)
 
 

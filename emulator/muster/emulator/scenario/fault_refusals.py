@@ -178,5 +178,5 @@ def _target_group(group: Group) -> TargetGroup:
         packed=group.devices_per_process > 1,
         partial_sums=group.partial_sums,
         gateway=group.gateway,
-        rates=group.link.up is not None or group.link.down is not None,
+        rates=group.link.has_rates,
     )

@@ -29,7 +29,7 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "task.source": SOURCES,
     "training.optimizer": OPTIMIZERS,
     "training.learning_rate": SCHEDULES,
-    "groups.covariates, groups.device": DISTRIBUTIONS,
+    "groups.covariates, groups.device, groups.link": DISTRIBUTIONS,
     "groups.enrollment": ENROLLMENTS,
     "groups.availability": AVAILABILITIES,
     "groups.mask": MASKINGS,

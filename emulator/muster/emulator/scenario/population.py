@@ -15,11 +15,15 @@ from typing import Protocol
 import numpy as np
 
 from muster.client.life.covariates import Covariates, z_columns
-from muster.common.distributions import Distribution, Values, draw
+from muster.common.distributions import Distribution, Values
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
+from muster.common.per_device import PerDevice
 from muster.common.seeds import Numbers
+from muster.emulator.links.shape import Shape
 from muster.emulator.scenario.enrollment import PROFILE, Enrollment
+
+_DIRECT = Shape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Resident:
         index: position in the population, from 0.
         z: its covariates Z by name, numbers or words.
         propensity: the probability with which it was enrolled.
+        shape: its link, as its gateway emulates it.
     """
 
     client: str
@@ -38,6 +43,7 @@ class Resident:
     z: Mapping[str, float | str]
     enrolled: bool
     propensity: float
+    shape: Shape = _DIRECT
 
 
 class Named(Protocol):
@@ -52,7 +58,13 @@ class Named(Protocol):
 class _Device(Protocol):
     @property
     def profile(self) -> str: ...
-    def looked_up(self) -> Mapping[str, Distribution]: ...
+    def looked_up(self) -> Mapping[str, tuple[Distribution, PerDevice]]: ...
+
+
+class _Link(Protocol):
+    def shapes_of(
+        self, seed: int, clients: Sequence[str], positions: Sequence[int]
+    ) -> Sequence[Shape]: ...
 
 
 class _Group(Named, Protocol):
@@ -62,6 +74,8 @@ class _Group(Named, Protocol):
     def enrollment(self) -> Enrollment: ...
     @property
     def device(self) -> _Device: ...
+    @property
+    def link(self) -> _Link: ...
 
 
 class _Scenario(Protocol):
@@ -84,8 +98,8 @@ def population(scenario: _Scenario) -> list[Resident]:
     """The population of a scenario: every device, in order.
 
     Raises:
-        ConfigError: covariates cannot be drawn, a file lacks a property of a device, enrollment
-            cannot be decided, or no device is enrolled.
+        ConfigError: covariates or links cannot be drawn, a file lacks a property of a device,
+            enrollment cannot be decided, or no device is enrolled.
     """
     residents: list[Resident] = []
     for number, group in enumerate(scenario.groups):
@@ -128,11 +142,16 @@ def with_examples(residents: list[Resident], examples: Sequence[int]) -> list[Re
 
 def _residents(seed: int, group: _Group, first: int) -> Iterator[Resident]:
     clients = [client for client, _ in names_of([group])]
+    places = range(first, first + group.count)
     with np.errstate(over="ignore"):  # values that overflow are refused below, by name
-        raw = group.covariates.draw(seed, clients, range(first, first + group.count))
+        raw = group.covariates.draw(seed, clients, places)
     for name, values in raw.items():
         _require_finite(name, values, clients)
-    _require_looked_up(group, clients, first)
+    _require_looked_up(group, seed, clients, places)
+    try:
+        shapes = group.link.shapes_of(seed, clients, places)
+    except ValueError as error:
+        raise ValueError(f"link.{error}") from None
     levels = group.covariates.levels()
     try:
         group.enrollment.check(levels)
@@ -152,6 +171,7 @@ def _residents(seed: int, group: _Group, first: int) -> Iterator[Resident]:
             z={name: column[number] for name, column in zip(raw, columns, strict=True)},
             enrolled=bool(enrolled[number]),
             propensity=float(propensities[number]),
+            shape=shapes[number],
         )
 
 
@@ -165,11 +185,12 @@ def _require_finite(name: str, values: Values, clients: Sequence[str]) -> None:
     )
 
 
-def _require_looked_up(group: _Group, clients: Sequence[str], first: int) -> None:
-    places = range(first, first + group.count)
-    for key, setting in group.device.looked_up().items():
+def _require_looked_up(
+    group: _Group, seed: int, clients: Sequence[str], places: Sequence[int]
+) -> None:
+    for key, (setting, kind) in group.device.looked_up().items():
         try:
-            draw(setting, np.zeros((group.count, 2)), clients, places)
+            kind.draw(setting, seed, clients, places, key)
         except ValueError as error:
             raise ValueError(f"device.{key}: {error}") from None
 

@@ -124,7 +124,13 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
         values["task"] = {**task, "data": {**data, "directory": found}}
 
 
-_DISTRIBUTIONS = (("covariates", "z"), ("covariates", "x"), ("device",), ("device", "battery"))
+_DISTRIBUTIONS = (
+    ("covariates", "z"),
+    ("covariates", "x"),
+    ("device",),
+    ("device", "battery"),
+    ("link",),
+)
 """The tables of a group whose values can be distributions, which may name a file."""
 
 

@@ -5,13 +5,16 @@ they are taken together: what has to pass before the server loses its patience m
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
 
 from muster.common.errors import ConfigError
-from muster.common.lines import LinkModel
 from muster.emulator.gateway.rates import model_of
+from muster.emulator.links.settings import longest_gap_s
+from muster.emulator.links.shape import Shape
 from muster.emulator.scenario.population import names_of
-from muster.emulator.scenario.settings import Group, ScenarioSettings
+from muster.emulator.scenario.settings import ScenarioSettings
 
 _MESSAGE_BYTES = 1024
 """About what passes each way before a device is enrolled and called."""
@@ -26,9 +29,12 @@ _SPREAD_SDS = 6.0
 def slow_link_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield links over which devices cannot enroll in time, one sentence each."""
     for number, group in enumerate(scenario.groups):
-        waits = _Waits(scenario, group, _MESSAGE_BYTES, group.count)
-        if group.shaped and (reason := waits.refusal("a message")):
-            yield f"groups[{number}].{reason}"
+        waits = _Waits(scenario, number, _MESSAGE_BYTES, group.count)
+        try:
+            if group.shaped and (reason := waits.refusal("a message")):
+                yield f"groups[{number}].{reason}"
+        except ValueError as error:  # a value of a device cannot be looked up
+            yield f"groups[{number}].link.{error}"
 
 
 def check_links(scenario: ScenarioSettings, body_bytes: int) -> None:
@@ -47,7 +53,7 @@ def check_links(scenario: ScenarioSettings, body_bytes: int) -> None:
         return
     piece = min(body_bytes, _PIECE_BYTES)
     for number, group in enumerate(scenario.groups):
-        waits = _Waits(scenario, group, piece, min(group.count, scenario.server.transfers))
+        waits = _Waits(scenario, number, piece, min(group.count, scenario.server.transfers))
         if group.shaped and (reason := waits.refusal("a part of the model")):
             raise ConfigError(f"groups[{number}].{reason}")
 
@@ -56,12 +62,16 @@ class _Waits:
     """How long the devices of a group wait until so many bytes have passed.
 
     Args:
+        number: the place of the group in the scenario.
         at_once: number of devices that share the group's link meanwhile.
     """
 
-    def __init__(self, scenario: ScenarioSettings, group: Group, nbytes: int, at_once: int) -> None:
+    def __init__(self, scenario: ScenarioSettings, number: int, nbytes: int, at_once: int) -> None:
         self._seed, self._stall_s = scenario.seed, scenario.server.stall_s
-        self._group, self._nbytes, self._at_once = group, nbytes, at_once
+        self._group, self._nbytes, self._at_once = scenario.groups[number], nbytes, at_once
+        first = sum(group.count for group in scenario.groups[:number])
+        clients = [client for client, _ in names_of([self._group])]
+        self._devices = clients, range(first, first + self._group.count)
 
     def refusal(self, what: str) -> str | None:
         """Why the server would lose its patience; None: it would not."""
@@ -83,15 +93,31 @@ class _Waits:
         )
 
     def _longest_s(self) -> float:
-        link = self._group.link
-        least = link.model_copy(update={"spread": 0.0})
-        median_s = self._wait_s(model_of(least.shape_of(self._seed, "")))
-        slower = math.exp(_SPREAD_SDS * link.spread)
-        if not link.spread or slower * median_s <= self._stall_s:
-            return median_s
-        clients = [client for client, _ in names_of([self._group])]
-        return max(self._wait_s(model_of(link.shape_of(self._seed, client))) for client in clients)
+        # Where traces begin decides nothing here.
+        link = self._group.link.model_copy(update={"trace_start": "common"})
+        alike = link.model_copy(update={"spread": 0.0})
+        worst_s = max(map(self._wait_s, _worst(alike.columns_of(self._seed, *self._devices))))
+        if math.exp(_SPREAD_SDS * link.spread) * worst_s <= self._stall_s:
+            return worst_s
+        shapes = link.shapes_of(self._seed, *self._devices)
+        return max(self._wait_s(shape) for shape in {id(each): each for each in shapes}.values())
 
-    def _wait_s(self, line: LinkModel) -> float:
+    def _wait_s(self, shape: Shape) -> float:
+        line = model_of(shape)
         passing_s = max(line.down_s(self._nbytes), line.up_s(self._nbytes))
-        return passing_s + line.rtt_s + self._group.link.longest_gap_s
+        return passing_s + line.rtt_s + longest_gap_s(shape)
+
+
+def _worst(columns: Mapping[str, Any]) -> Iterator[Shape]:
+    """Shapes of which one is at least as slow as that of any device."""
+    worst = {
+        field: (min if field in ("down_bps", "up_bps") else max)(values)
+        for field, values in columns.items()
+        if isinstance(values, list) and field not in ("trace_down", "trace_up")
+    }
+    paths = [
+        sorted(set(paths)) if isinstance(paths := columns[field], list) else [paths]
+        for field in ("trace_down", "trace_up")
+    ]
+    for down, up in product(*paths):
+        yield Shape(**{**columns, **worst, "trace_down": down, "trace_up": up})
