@@ -76,7 +76,6 @@ def test_the_weights_are_those_of_the_optimum(strategies: int, clients: int, kin
         problem = StrategyProblem(by_kind[kind], mixture(strategies, seed))
         found = solve(problem)
         assert isinstance(found, Strategies), found
-        assert found.solver in ("CLARABEL", "none needed")
         right, s = best(problem), problem.mixture
         apart = np.linalg.norm(s @ right - 1 / clients)
         error = np.linalg.norm(s @ found.matrix - s @ right)
