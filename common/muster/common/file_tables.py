@@ -104,6 +104,14 @@ class FileTable:
             f"found {str(found[row])!r}"
         )
 
+    def check_rows(self) -> None:
+        """Check the columns that say whose a row is.
+
+        Raises:
+            ValueError: as `clients` and `weights`.
+        """
+        _ = self.clients, self.weights
+
     @cached_property
     def clients(self) -> Mapping[str, int] | None:
         """The row of each client; None: the file does not name clients.

@@ -5,11 +5,13 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.common.file_tables import read_table
 from muster.common.own_code import use
 from muster.common.toml import parse_toml, require_plain
 from muster.emulator.scenario.own_code import modules_of, settle_modules
@@ -145,8 +147,21 @@ def named_files(values: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the files and folders that decide a run and that the settings of a scenario name, as
     `read_scenario` has settled them. The files of built-in data sets are not among them."""
     for table, key in _file_settings(values):
-        if isinstance(table, Mapping) and isinstance(table.get(key), str):
-            yield Path(table[key])
+        if not isinstance(table, Mapping):
+            continue
+        setting = table.get(key)
+        if isinstance(setting, str):
+            yield Path(setting)
+        elif key in ("trace", "trace_up") and isinstance(setting, Mapping):
+            yield from _named_in(setting)
+
+
+def _named_in(column: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the files that a column of a file names, relative to that file."""
+    path = str(column.get("path"))
+    with suppress(ValueError):  # it is gone, which is noticed by itself
+        for name in sorted(set(read_table(path).texts(str(column.get("column"))) or ())):
+            yield Path(path).parent / name
 
 
 def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
@@ -162,6 +177,8 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):
             continue
+        yield group, "table"
+        yield group.get("table"), "path"
         yield group.get("availability"), "file"
         yield group.get("link"), "trace"
         yield group.get("link"), "trace_up"

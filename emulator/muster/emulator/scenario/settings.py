@@ -1,9 +1,10 @@
 """Every setting of a scenario, as the tables of a TOML file have them."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import tomli_w
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
@@ -19,6 +20,7 @@ from muster.common.masks import AnyMasking
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
 from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.scenario.device_table import DeviceTable, with_columns
 from muster.emulator.scenario.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.scenario.local_work import local_work_of
 from muster.server.aggregators import Conditions
@@ -31,6 +33,11 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 a suffix is still valid."""
 
 
+def _parse_table(value: object) -> object:
+    """Read the table of devices; a bare path is enough."""
+    return {"path": value} if isinstance(value, str) else value
+
+
 class Group(Section):
     """A group of devices that share a description."""
 
@@ -39,6 +46,9 @@ class Group(Section):
 
     count: DeviceCount
     """Number of devices in the group."""
+
+    table: Annotated[DeviceTable | None, BeforeValidator(_parse_table)] = None
+    """A file with what differs between the devices: its path, or a table."""
 
     devices_per_process: DeviceCount = 1
     """Number of devices that share a process and its connection, so that one message carries many
@@ -92,6 +102,12 @@ class Group(Section):
 
     shared_link: SharedLink = SharedLink()
     """Link that all devices of the group share."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_columns(cls, values: object) -> object:
+        """Set the keys for which the table of devices has columns."""
+        return with_columns(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _one_end(self) -> Self:
