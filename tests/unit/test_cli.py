@@ -284,6 +284,35 @@ def test_a_plan_as_json_has_the_sums_of_its_rounds(muster: Muster) -> None:
     assert values["warnings"] == ["no device of b is enrolled"]
 
 
+# --- devices -------------------------------------------------------------------------------------
+
+
+def test_an_imported_list_of_devices_is_what_a_scenario_uses(muster: Muster) -> None:
+    Path("ranking.csv").write_text("name,score,share\nold,1,3\nnew,9,1\n")
+    result = muster("devices", "import", "ranking.csv", "devices.csv", "--speed", "10")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "2 devices of a list with the column 'score' in devices.csv",
+        "  examples_per_s  median 10, from 2 to 18",
+        "  weight          median 2, from 1 to 3",
+        "Note: speed was taken to grow in proportion to the score, which is an assumption.",
+        "In a group, every device draws a row by its weight with",
+        '  table = { path = "devices.csv", rows = "drawn" }',
+    ]
+    setting = 'groups[0].table={path="devices.csv",rows="drawn"}'
+    assert muster("plan", "plain.toml", "--set", setting).exit_code == 0
+
+
+def test_devices_are_written_as_csv_alone_and_read_in_known_formats(muster: Muster) -> None:
+    Path("ranking.csv").write_text("name,score\nold,1\n")
+    assert_refused(
+        muster("devices", "import", "ranking.csv", "out.txt"), "out.txt: expected a name"
+    )
+    assert_refused(muster("devices", "import", "none", "out.csv"), "none cannot be read: No such")
+    given = "devices", "import", "ranking.csv", "out.csv", "--format", "flush"
+    assert_refused(muster(*given), "--format: expected one of fedscale, flash, bouquetfl, scores")
+
+
 # --- trace ---------------------------------------------------------------------------------------
 
 
@@ -536,6 +565,7 @@ HELP = {
     "init": ("project", "rule", "tests", "No file is overwritten", "--example", "--list"),
     "list": ("List what there is of a KIND", "--json"),
     "trace": ("recordings of availability", "import", "export"),
+    "devices": ("a table of devices from a list of another project", "import"),
 }
 
 

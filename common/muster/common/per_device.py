@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator, PlainSerializer
 
-from muster.common.bounds import LARGEST
+from muster.common.bounds import LARGEST, Bounds
 from muster.common.distributions import (
     DISTRIBUTIONS,
     Distribution,
@@ -51,6 +51,13 @@ class PerDevice:
     def marks(self) -> tuple[Any, ...]:
         """What is annotated to a number or a distribution."""
         return self, BeforeValidator(self.read), PlainSerializer(self.write)
+
+    def bounds_in(self, unit: str | None) -> Bounds:
+        """The bounds in a unit; None: in the SI unit."""
+        return self.least / self._factor(unit), self.most / self._factor(unit)
+
+    def _factor(self, unit: str | None) -> float:
+        return 1.0 if self.quantity is None or unit is None else self.quantity.units[unit]
 
     def read(self, value: object) -> object:
         """The number or the distribution that a scenario gives.
@@ -109,16 +116,15 @@ class PerDevice:
         """
         if not isinstance(setting, Distribution):
             return np.full(len(clients), float(setting))
-        factor = self.quantity.units[setting.unit] if self.quantity and setting.unit else 1.0
         if isinstance(setting, File):
-            setting.require_numbers(self.least / factor, self.most / factor)
+            setting.require_numbers(*self.bounds_in(setting.unit))
         values = numbers_for_devices(setting, seed, clients, positions, *purpose)
         if not np.isfinite(values).all():
             at = int(np.argmin(np.isfinite(values)))
             raise ValueError(
                 f"expected a number of every device, found {values[at]:g} of {clients[at]}"
             )
-        return np.clip(factor * values, self.least, self.most)
+        return np.clip(self._factor(setting.unit) * values, self.least, self.most)
 
 
 ANY = PerDevice(-LARGEST, LARGEST)

@@ -7,6 +7,7 @@ a flag or a folder is wrong, in which case nothing was started or is left.
 
 import click
 
+from muster.cli.devices import devices
 from muster.cli.experiments import compare, plan, study
 from muster.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.cli.following import audit, export, live, report, revoke, status, stop, watch
@@ -50,6 +51,7 @@ for command in (
     export,
     audit,
     trace,
+    devices,
     init,
     list_names,
 ):

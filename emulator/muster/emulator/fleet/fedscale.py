@@ -1,29 +1,17 @@
 """Reads FedScale's availability traces without running any code that their file contains.
 
 FedScale (Lai et al., FedScale: Benchmarking Model and System Performance of Federated Learning at
-Scale, ICML 2022) ships `client_behave_trace` as a pickle. A pickle is a program that may name any
-function and call it. This reader only accepts plain data: it refuses a name before looking it up.
-Plain data can still be nested deeply, or contain itself, so messages show only numbers and text.
+Scale, ICML 2022) ships `client_behave_trace` as a pickle. Plain data can be nested deeply, or
+contain itself, so messages show only numbers and text.
 """
 
-import io
-import pickle
-import pickletools
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import NoReturn
 
 from muster.client.availability.traces import AvailabilityTrace
 from muster.common.errors import ConfigError
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"found the name {module}.{name}")
-
-    def persistent_load(self, pid: object) -> NoReturn:
-        raise pickle.UnpicklingError("found a reference to something outside the file")
+from muster.emulator.fleet.plain_pickle import load_plain
 
 
 def import_fedscale(path: Path) -> dict[str, AvailabilityTrace]:
@@ -66,33 +54,14 @@ def _plain(path: Path) -> object:
             f'availability = {{ kind = "trace", file = "{path.name}" }}'
         )
     try:
-        content = path.read_bytes()
-        _require_small_memo(content)
-        return _PlainUnpickler(io.BytesIO(content)).load()
+        return load_plain(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read the traces {path}: {error.strerror}") from None
-    except pickle.UnpicklingError as error:
-        reason = str(error)
-    # A file that is not a pickle, or a damaged one, can raise nearly any exception.
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-    raise ConfigError(
-        f"{path}: expected a pickle of only dicts, lists, numbers and text, {reason}; no code of "
-        f"the file was run. If you trust the file, convert its traces to CSV or JSON instead"
-    )
-
-
-def _require_small_memo(content: bytes) -> None:
-    """Check that a pickle does not ask for a larger table of its objects than it can fill. A pickle
-    of six bytes could otherwise take all memory.
-
-    Raises:
-        UnpicklingError: it does.
-        ValueError: it is not a pickle.
-    """
-    for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name.endswith("PUT") and int(argument or 0) >= len(content):
-            raise pickle.UnpicklingError(f"found object {argument} in {len(content)} bytes")
+    except ValueError as error:
+        raise ConfigError(
+            f"{path}: expected a pickle of only dicts, lists, numbers and text, {error}; no code "
+            f"of the file was run. If you trust the file, convert its traces to CSV or JSON instead"
+        ) from None
 
 
 def _names_client(found: object) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import model_validator
 
 from muster.client.life.device_settings import CAPACITY_MAH
+from muster.common.bounds import Bounds
 from muster.common.config import Section
 from muster.common.errors import listed
 from muster.common.file_tables import FileTable, read_table
@@ -48,6 +49,12 @@ class TableColumn(NamedTuple):
     number: PerDevice | None = None
     unit: str | None = None
 
+    @property
+    def bounds(self) -> Bounds:
+        """The smallest and the largest number that it can have, in its unit."""
+        assert self.number is not None
+        return self.number.bounds_in(self.unit)
+
     def check(self, table: FileTable, name: str) -> None:
         """Check the column of that name.
 
@@ -58,10 +65,7 @@ class TableColumn(NamedTuple):
         if self.number is None:
             table.column(name)
             return
-        factor = (
-            self.number.quantity.units[self.unit] if self.number.quantity and self.unit else 1.0
-        )
-        table.numbers(name, self.number.least / factor, self.number.most / factor)
+        table.numbers(name, *self.bounds)
 
 
 def _with_units(
