@@ -13,7 +13,7 @@ from generation.audit import checks, unchecked
 from generation.claims import influences
 from generation.combinations import of_features, of_rules
 from generation.commands import commands
-from generation.devices import links, networks, profiles
+from generation.devices import links, lives, models, networks, profiles
 from generation.environment import variables
 from generation.journal import events
 from generation.ledger import columns
@@ -54,6 +54,8 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
     "scenario.md": {
         "sections": scenario_sections,
         "profiles": profiles,
+        "models": models,
+        "lives": lives,
         "networks": networks,
         "links": links,
         "plug-ins": plug_ins,

@@ -6,19 +6,21 @@ from typing import Any
 
 from generation.markdown import table, value_text
 from muster.client.life.connectivity import NETWORKS
-from muster.client.life.device_settings import DROP_OUT, PROFILES, DeviceSettings
+from muster.client.life.device_settings import DEVICES, DeviceSettings, drop_out_of
 from muster.common.config import Section
-from muster.emulator.links.settings import PRESETS
+from muster.emulator.links.settings import LINKS
+from muster.emulator.scenario.settings import LIVES
 
 
 def profiles() -> list[str]:
     """What the device profiles preset, a column for each."""
-    devices = {name: DeviceSettings.model_validate({"profile": name}) for name in PROFILES}
-    keys = dict.fromkeys(key for preset in PROFILES.values() for key in _leaves(preset))
+    bases = {name: preset for name, preset in DEVICES.items() if preset.source.year is None}
+    devices = {name: DeviceSettings.model_validate({"profile": name}) for name in bases}
+    keys = dict.fromkeys(key for preset in bases.values() for key in _leaves(preset.values))
     rows = [
         (f"`device.{key}`", *(_preset(device, key) for device in devices.values())) for key in keys
     ]
-    rows.append(("`participation.drop_out`", *(f"`{DROP_OUT.get(name, 0.0)}`" for name in devices)))
+    rows.append(("`participation.drop_out`", *(f"`{drop_out_of(name)}`" for name in devices)))
     return table(("key", *devices), rows)
 
 
@@ -58,9 +60,37 @@ def _mbps(rate: float) -> str:
 
 def links() -> list[str]:
     """What the profiles of links preset, a row for each."""
-    keys = list(dict.fromkeys(key for preset in PRESETS.values() for key in preset))
+    keys = list(dict.fromkeys(key for preset in LINKS.values() for key in preset.values))
     rows = [
-        (f"`{name}`", *(str(preset.get(key, "–")) for key in keys))
-        for name, preset in PRESETS.items()
+        (f"`{name}`", *(str(preset.values.get(key, "–")) for key in keys), preset.provenance)
+        for name, preset in LINKS.items()
     ]
-    return table(("profile", *(f"`{key}`" for key in keys)), rows)
+    return table(("profile", *(f"`{key}`" for key in keys), "source"), rows)
+
+
+def lives() -> list[str]:
+    """What the lives preset."""
+    rows = [
+        (f"`{name}`", *(_settings(preset.values.get(key)) for key in _LIFE), preset.provenance)
+        for name, preset in LIVES.items()
+    ]
+    return table(("life", *(f"`{key}`" for key in _LIFE), "source"), rows)
+
+
+_LIFE = "availability", "participation"
+
+
+def _settings(values: Mapping[str, Any] | None) -> str:
+    return (
+        "–" if values is None else ", ".join(f"`{k} = {value_text(v)}`" for k, v in values.items())
+    )
+
+
+def models() -> list[str]:
+    """The profiles of devices that were measured."""
+    rows = [
+        (f"`{name}`", preset.about, f"{preset.values['examples_per_s']:g}", preset.base)
+        for name, preset in DEVICES.items()
+        if preset.source.year is not None
+    ]
+    return table(("profile", "device", "`device.examples_per_s`", "otherwise like"), rows)

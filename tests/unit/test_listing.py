@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
 from muster.cli.listing import named_lists
-from muster.client.life.device_settings import PROFILES
-from muster.emulator.links.settings import PRESETS
+from muster.client.life.device_settings import DEVICES
+from muster.emulator.links.settings import LINKS
 from muster.emulator.scenario.plug_ins import PLUG_INS
 from muster.studies.registry import STUDIES
 
@@ -30,7 +30,7 @@ def test_every_list_of_the_plug_ins_has_all_of_them() -> None:
     for kind, path in expected.items():
         names = {line.split()[0] for line in listed(kind).output.splitlines()}
         assert names == PLUG_INS[path].names()
-    assert len(named_lists()) == len(PLUG_INS) + 4
+    assert len(named_lists()) == len(PLUG_INS) + 5
 
 
 @pytest.mark.parametrize("kind", sorted(named_lists()))
@@ -52,14 +52,28 @@ def test_a_line_has_the_first_sentence_of_the_docstring() -> None:
     assert {"name": "fedavg", "about": fedavg} in json.loads(listed("aggregators", "--json").output)
 
 
-def test_profiles_have_their_presets_as_a_scenario_has_them() -> None:
-    rows = dict(line.split(maxsplit=1) for line in listed("profiles").output.splitlines())
-    assert rows.keys() == PROFILES.keys()
-    assert rows["gateway"] == "{ examples_per_s = 200.0 }"
-    assert 'connectivity = { kind = "mobile" }' in rows["phone"]
-    links = dict(line.split(maxsplit=1) for line in listed("link-profiles").output.splitlines())
-    assert links.keys() == PRESETS.keys()
-    assert links["3g"].startswith('{ down = "1.6 Mbit/s", up = "750 kbit/s", rtt = "300 ms"')
+def test_presets_have_their_settings_as_a_scenario_has_them_and_their_source() -> None:
+    devices = dict(line.split(maxsplit=1) for line in listed("devices").output.splitlines())
+    assert devices.keys() == DEVICES.keys()
+    assert len(devices) >= 35
+    assert devices["gateway"] == "{ examples_per_s = 200.0 } · assumption"
+    assert 'connectivity = { kind = "mobile" }' in devices["phone"]
+    assert "Google Pixel 5 (Snapdragon 765G, 6+1+1 cores), CoreMark" in devices["pixel-5"]
+    assert "freqbench by Danny Lin" in devices["pixel-5"]
+    links = dict(line.split(maxsplit=1) for line in listed("links").output.splitlines())
+    assert links.keys() == LINKS.keys()
+    assert len(links) >= 40
+    assert links["2g-rural"] == (
+        '{ down = "20 kbit/s", up = "18 kbit/s", rtt = "1300 ms", loss = 0.02 } · Augmented '
+        "Traffic Control of Facebook, utils/profiles (2015; BSD-3-Clause)"
+    )
+    assert links["5g"].endswith("; assumption: rtt, jitter, fading")
+    assert "production " in listed("lives").output
+
+
+def test_former_names_of_lists_still_work() -> None:
+    assert listed("profiles").output == listed("devices").output
+    assert listed("link-profiles").output == listed("links").output
 
 
 def test_studies_are_listed_by_what_they_show() -> None:

@@ -16,6 +16,7 @@ from muster.cli.options import JSON, failures_as_status, print_result
 from muster.common.errors import ConfigError
 
 if TYPE_CHECKING:
+    from muster.common.catalogue import Preset
     from muster.common.plugins import Registry
 
 
@@ -38,7 +39,7 @@ class NamedList(NamedTuple):
     read: Callable[[], list[Listed]]
 
 
-SYNONYMS = {"rules": "aggregators"}
+SYNONYMS = {"rules": "aggregators", "profiles": "devices", "link-profiles": "links"}
 """Other words of the pages for a list."""
 
 
@@ -48,7 +49,7 @@ SYNONYMS = {"rules": "aggregators"}
 @failures_as_status
 def list_names(kind: str | None, as_json: bool) -> None:
     """List what there is of a KIND, with a line for each: tasks, models, aggregators, faults,
-    profiles, examples and others. Without KIND, list the kinds."""
+    devices, links, lives, examples and others. Without KIND, list the kinds."""
     kinds = named_lists()
     if kind is None:
         found = [Listed(name, kinds[name].about) for name in sorted(kinds)]
@@ -93,8 +94,9 @@ def named_lists() -> Mapping[str, NamedList]:
     }
     return registered | {
         "examples": NamedList("for muster init --example", listed_examples),
-        "link-profiles": NamedList("for groups.link.profile", _link_profiles),
-        "profiles": NamedList("for groups.device.profile", _device_profiles),
+        "links": NamedList("for groups.link.profile", _links),
+        "devices": NamedList("for groups.device.profile", _devices),
+        "lives": NamedList("for groups.life", _lives),
         "studies": NamedList("for muster study", _studies),
     }
 
@@ -122,21 +124,30 @@ def _studies() -> list[Listed]:
     return [Listed(name, STUDIES.find(name).about) for name in sorted(STUDIES.names())]
 
 
-def _device_profiles() -> list[Listed]:
-    from muster.client.life.device_settings import PROFILES
+def _devices() -> list[Listed]:
+    from muster.client.life.device_settings import DEVICES
 
-    return _presets(PROFILES)
-
-
-def _link_profiles() -> list[Listed]:
-    from muster.emulator.links.settings import PRESETS
-
-    return _presets(PRESETS)
+    return _presets(DEVICES)
 
 
-def _presets(profiles: Mapping[str, Mapping[str, Any]]) -> list[Listed]:
-    """The profiles, each with the settings that it presets."""
-    return [Listed(name, _toml(profiles[name])) for name in sorted(profiles)]
+def _links() -> list[Listed]:
+    from muster.emulator.links.settings import LINKS
+
+    return _presets(LINKS)
+
+
+def _lives() -> list[Listed]:
+    from muster.emulator.scenario.settings import LIVES
+
+    return _presets(LIVES)
+
+
+def _presets(presets: "Mapping[str, Preset]") -> list[Listed]:
+    """The presets of a catalogue, each with its settings and where its numbers come from."""
+    return [
+        Listed(name, " · ".join(filter(None, (_toml(p.values), p.about, p.provenance))))
+        for name, p in sorted(presets.items())
+    ]
 
 
 def _toml(value: Any) -> str:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from muster.emulator.gateway.device_link import DeviceLink
 from muster.emulator.gateway.rates import DIRECTIONS, Unlimited
 from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.link_control.running_gateway import RunningGateway
-from muster.emulator.links.settings import LinkSettings, Profile
+from muster.emulator.links.settings import LINKS, LinkSettings
 from muster.emulator.links.shape import Shape
 from muster.emulator.verification.echo_model import sent_echoes
 from muster.emulator.verification.judging import (
@@ -130,7 +130,7 @@ GAPS = {
 def shapes(tmp_path: Path) -> dict[str, Shape]:
     """A link of every profile and of every kind of variation."""
     tables: dict[str, dict[str, Any]] = {
-        profile: {"profile": profile} for profile in get_args(Profile) if profile != "none"
+        name: {"profile": name} for name, link in LINKS.items() if "jitter" in link.values
     }
     for name, lines in GAPS.items():
         path = tmp_path / name

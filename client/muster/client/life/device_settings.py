@@ -6,12 +6,14 @@ off by up to ten times (arXiv:2605.27601), so no watt is claimed to be right.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from muster.client.life.connectivity import Connectivity, Share
 from muster.common.bounds import LogDeviation, LongTime
+from muster.common.catalogue import read_catalogue, require_known
 from muster.common.config import Section
 from muster.common.distributions import AnyNumber, Distribution, UniformDistribution
 from muster.common.per_device import ANY, PerDevice
@@ -128,41 +130,29 @@ class Use(Section):
     """Length of a spell, for which a draw holds. Assumption."""
 
 
-_PHONE: dict[str, Any] = {
-    "battery": {},
-    "charging": {},
-    "use": {},
-    "connectivity": {"kind": "mobile"},
-    "examples_per_s": 400.0,
-}
-_TABLET: dict[str, Any] = {
-    "battery": {"capacity_mah": 7600.0, "use_ma": 700.0, "charger_ma": 2000.0},
-    "charging": {"night_probability": 0.6, "top_ups_per_day": 0.4},
-    "use": {"idle_by_day": 0.85},
-    "connectivity": {"kind": "mobile", "wifi_at_home": 0.98, "wifi_away": 0.8},
-    "examples_per_s": 600.0,
-}
-PROFILES: Mapping[str, Mapping[str, Any]] = {
-    "phone": _PHONE,
-    "tablet": _TABLET,
-    "gateway": {"examples_per_s": 200.0},
-    "silo": {"examples_per_s": 20000.0},
-    "always-on": {},
-}
-"""The presets of each profile; a scenario can override all of them. The speeds and the differences
-between tablet and phone are assumptions. A device without a battery runs on mains."""
+DEVICES = read_catalogue(Path(__file__).with_name("devices.toml"))
+"""The profiles by name. A device without a battery runs on mains."""
 
-DROP_OUT: Mapping[str, float] = {"phone": 0.08, "tablet": 0.08}
-"""Probability of dropping out of a round by profile: the middle of the 6 to 10 % of Bonawitz et al.
-(MLSys 2019, section 9); 0 for profiles that are not listed, which run on mains."""
+_DROP_OUT = {"phone": 0.08, "tablet": 0.08}
+
+
+def drop_out_of(profile: str) -> float:
+    """Probability of dropping out of a round: for phones and tablets, the middle of the 6 to 10 %
+    of Bonawitz et al. (MLSys 2019, section 9); 0 for devices that run on mains."""
+    return _DROP_OUT.get(DEVICES[profile].base, 0.0)
 
 
 class DeviceSettings(Section):
     """The properties of the devices of a group."""
 
-    profile: Literal["phone", "tablet", "gateway", "silo", "always-on"] = "always-on"
-    """Presets for the other keys of this table. always-on: a device whose state never changes and
-    that accepts every call."""
+    profile: Annotated[
+        str,
+        AfterValidator(lambda name: require_known(name, [*DEVICES], "devices")),
+        Field(max_length=100),
+    ] = "always-on"
+    """Presets for the other keys of this table, by name ([profiles](#device-profiles)): phone,
+    tablet, gateway, silo, always-on, or a model such as pixel-6. always-on: a device whose state
+    never changes and that accepts every call."""
 
     capacity: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Largest share of the model's parameters that a device trains, if its group has a mask
@@ -198,8 +188,8 @@ class DeviceSettings(Section):
         """Add the profile's presets for keys that are not given."""
         if not isinstance(values, Mapping):
             return values
-        presets = PROFILES.get(str(values.get("profile", "always-on")), {})
-        return _merged(presets, values)
+        preset = DEVICES.get(str(values.get("profile", "always-on")))
+        return values if preset is None else _merged(preset.values, values)
 
     @field_validator("examples_per_s")
     @classmethod

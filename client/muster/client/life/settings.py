@@ -9,7 +9,7 @@ from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
 from muster.client.faults.scheduled import DeviceFault, faults_of, life_faults
 from muster.client.life.covariates import Covariates
-from muster.client.life.device_settings import DROP_OUT, DeviceSettings
+from muster.client.life.device_settings import DeviceSettings, drop_out_of
 from muster.client.life.participation import ParticipationSettings
 from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.config import Section
@@ -67,7 +67,7 @@ class Life(Section):
     def drop_out(self) -> float:
         """Probability that a round's work is lost for reasons other than the device's state."""
         given = self.participation.drop_out
-        return DROP_OUT.get(self.device.profile, 0.0) if given is None else given
+        return drop_out_of(self.device.profile) if given is None else given
 
 
 class SimulatedDevice(NamedTuple):

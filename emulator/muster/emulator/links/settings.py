@@ -7,10 +7,18 @@ from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializeAsAny,
+    model_validator,
+)
 
 from muster.common import seeds
 from muster.common.bounds import DeviceCount
+from muster.common.catalogue import read_catalogue, require_known
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.distributions import Distribution, File, draw_for_devices, parse_path
@@ -20,37 +28,14 @@ from muster.common.units import DURATIONS, RATES, Bandwidth
 from muster.emulator.links.mahimahi import read_mahimahi
 from muster.emulator.links.shape import Shape
 
-Profile = Literal["none", "unshaped", "edge", "3g", "4g", "5g", "wifi", "fixed", "leo", "geo"]
+LINKS = read_catalogue(Path(__file__).with_name("links.toml"))
+"""The profiles that preset something, by name."""
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # WebPageTest's "Edge", which is also the average of Facebook's ATC.
-    "edge": {"down": "240 kbit/s", "up": "200 kbit/s", "rtt": "840 ms", "jitter": "80 ms",
-             "fading": 0.5},
-    # WebPageTest's "3G"; fading from the Mahimahi trace TMobile-UMTS-driving.
-    "3g": {"down": "1.6 Mbit/s", "up": "750 kbit/s", "rtt": "300 ms", "jitter": "50 ms",
-           "fading": 0.7},
-    # WebPageTest's "LTE" down; up and fading from Mahimahi's LTE traces.
-    "4g": {"down": "12 Mbit/s", "up": "6 Mbit/s", "rtt": "70 ms", "jitter": "15 ms",
-           "fading": 0.55},
-    # Ookla's medians of 2021, rounded; round trip and fading are assumptions.
-    "5g": {"down": "150 Mbit/s", "up": "20 Mbit/s", "rtt": "30 ms", "jitter": "8 ms",
-           "fading": 0.6},
-    # FLASH's phones (speed_distri.json), medians and variation; the round trip is an assumption.
-    "wifi": {"down": "35 Mbit/s", "up": "27 Mbit/s", "rtt": "20 ms", "jitter": "5 ms",
-             "fading": 0.36},
-    # Ookla's fixed broadband, global, December 2025; fading is an assumption.
-    "fixed": {"down": "120 Mbit/s", "up": "60 Mbit/s", "rtt": "10 ms", "jitter": "2 ms",
-              "fading": 0.15},
-    # Round trip: UCLouvain/APNIC 2022; steps of 15 s: arXiv:2310.09242; rates are assumptions.
-    "leo": {"down": "100 Mbit/s", "up": "12 Mbit/s", "rtt": "50 ms", "jitter": "15 ms",
-            "fading": 0.4, "fading_time": "15 s", "fading_step": "15 s"},
-    # All assumptions, by plans that are sold.
-    "geo": {"down": "20 Mbit/s", "up": "3 Mbit/s", "rtt": "600 ms", "jitter": "20 ms",
-            "fading": 0.3},
-}  # fmt: skip
-"""Presets of each profile; a scenario can override every one of them. `rtt` is the time there and
-back. Presets of the same names elsewhere differ by a factor of two where one-way delays were copied
-as round trips."""
+_PROFILES = ("none", "unshaped", *LINKS)
+
+Profile = Annotated[
+    str, AfterValidator(lambda name: require_known(name, _PROFILES, "links")), Field(max_length=100)
+]
 
 
 LEAST_BPS = 1e3
@@ -81,9 +66,9 @@ class LinkSettings(Section):
     """Link of each device of a group to the server."""
 
     profile: Profile = "none"
-    """Presets of the settings below. With `none`, devices connect to the server directly, which
-    costs nothing. With `unshaped`, they connect through a gateway that passes everything on but
-    can cut connections."""
+    """Presets of the settings below, by name ([profiles](#link-profiles)). With `none`, devices
+    connect to the server directly, which costs nothing. With `unshaped`, they connect through a
+    gateway that passes everything on but can cut connections."""
 
     down: AnyRate | None = None
     """Rate towards the device; absent: no limit."""
@@ -153,7 +138,8 @@ class LinkSettings(Section):
         """Add the profile's presets to the given values, which take precedence."""
         if not isinstance(values, Mapping):
             return values
-        return {**PRESETS.get(str(values.get("profile", "none")), {}), **values}
+        preset = LINKS.get(str(values.get("profile")))
+        return values if preset is None else {**preset.values, **values}
 
     @model_validator(mode="after")
     def _traces_can_be_used(self) -> Self:

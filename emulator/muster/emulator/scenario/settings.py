@@ -1,10 +1,11 @@
 """Every setting of a scenario, as the tables of a TOML file have them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
@@ -14,6 +15,7 @@ from muster.client.life.participation import ParticipationSettings
 from muster.client.life.settings import ClockSettings
 from muster.client.training.settings import GroupTraining, Training
 from muster.common.bounds import DeviceCount
+from muster.common.catalogue import read_catalogue, require_known
 from muster.common.config import Section
 from muster.common.installation import VERSION
 from muster.common.masks import AnyMasking
@@ -31,6 +33,26 @@ from muster.tasks.tasks import AnyTask
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 """A name that becomes part of file names. It is so short that a file name made of two of them and
 a suffix is still valid."""
+
+
+LIVES = read_catalogue(Path(__file__).with_name("lives.toml"))
+"""The presets of `life`, by name."""
+
+Life = Annotated[
+    str, AfterValidator(lambda name: require_known(name, [*LIVES], "lives")), Field(max_length=100)
+]
+
+
+def _with_life(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a group with the presets of its life; what is given takes precedence."""
+    preset = LIVES.get(str(group.get("life")))
+    if preset is None:
+        return group
+    found = {**preset.values, **group}
+    given = group.get("participation", {})
+    if isinstance(given, Mapping):
+        found["participation"] = {**preset.values.get("participation", {}), **given}
+    return found
 
 
 def _parse_table(value: object) -> object:
@@ -86,6 +108,9 @@ class Group(Section):
     device: DeviceSettings = DeviceSettings()
     """Hardware and state of the devices, for example their speed and battery."""
 
+    life: Life | None = None
+    """Presets of `availability` and `participation`, by name ([lives](#lives)). Absent: none."""
+
     availability: AnyAvailability = Always(kind="always")
     """When the devices can be reached."""
 
@@ -105,9 +130,9 @@ class Group(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_columns(cls, values: object) -> object:
-        """Set the keys for which the table of devices has columns."""
-        return with_columns(values) if isinstance(values, Mapping) else values
+    def _with_presets(cls, values: object) -> object:
+        """Set the keys for which the table of devices has columns, and those of a life."""
+        return with_columns(_with_life(values)) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _one_end(self) -> Self:

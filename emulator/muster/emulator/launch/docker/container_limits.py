@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from muster.client.life.device_settings import DEVICES
+
 CPU_PERIOD_US: Final = 100_000
 """Microseconds of the period in which a container may use its quota of cores."""
 
@@ -37,6 +39,12 @@ DEVICE_LIMITS: Final[Mapping[str, Limits]] = {
 }
 """Limits of one device by its profile. torch alone takes some 300 MiB. Like the profiles, these
 limits are assumptions."""
+
+
+def device_limits(profile: str) -> Limits:
+    """Limits of one device: those of the profile that its profile varies."""
+    return DEVICE_LIMITS[DEVICES[profile].base]
+
 
 SERVER_LIMITS: Final = Limits(4.0, 8192 * _MEBI, 512)
 GATEWAY_LIMITS: Final = Limits(2.0, 1024 * _MEBI, 64)

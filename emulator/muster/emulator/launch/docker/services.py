@@ -32,10 +32,10 @@ from muster.common.processes import OWN_CODE, program_arguments
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.docker.container_limits import (
-    DEVICE_LIMITS,
     GATEWAY_LIMITS,
     SERVER_LIMITS,
     Limits,
+    device_limits,
 )
 from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
@@ -274,7 +274,7 @@ class Site:
         first, last = packs[0].devices[0].client, packs[-1].devices[-1].client
         name = first if first == last else f"{first}..{last}"
         clients = [member.client for pack in packs for member in pack.devices]
-        limits = DEVICE_LIMITS[group.device.profile]
+        limits = device_limits(group.device.profile)
         many, folders = limits.times(len(packs)), [*self._data(), *self._own()]
         program = f"muster.client.processes.{'spawned' if len(packs) == 1 else 'container'}"
         config = packs[0] if len(packs) == 1 else PackContainer(packs=list(packs))
