@@ -17,11 +17,11 @@ from muster.common.clock import WallClock
 from muster.common.credentials import GivenCredentials
 from muster.common.errors import RemoteProtocolError
 from muster.common.lines import SharedLine
+from muster.common.rates.recording import Direction
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway as Emulated
-from muster.emulator.gateway.rates import Direction
 from muster.emulator.link_control.controller import Controller
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.shape import Shape

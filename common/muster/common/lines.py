@@ -6,41 +6,139 @@ TCP is measured too, but decides nothing.
 
 import math
 from collections.abc import Collection, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from muster.common import seeds
 from muster.common.config import Section
+from muster.common.rates.over_time import RateOverTime
+from muster.common.rates.reading import read_rate
+from muster.common.rates.recording import Direction
 
 Overflow = Literal["queue", "collide", "subset"]
 
 Positive = Annotated[float, Field(gt=0)]
 
 
+_MODEL_STEP_S = 0.1
+"""Modelled transfers see a trace in steps of this length, so that it costs a process little."""
+
+
+class LineTrace(Section):
+    """The recorded rate of a link in the model."""
+
+    file: str
+    format: str | None = None
+    """Format of the file; absent: found by its content."""
+
+    direction: Direction
+    start_s: float = 0.0
+    """Where in the recording the link is at scenario second 0."""
+
+    most_bps: Positive | None = None
+    """The rate is never faster, because of lost packets. Absent: no limit."""
+
+    stalled_s_a_bit: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds for which the link stalls after every bit in the mean, because of lost packets."""
+
+    def rate(self) -> RateOverTime:
+        """The rate, which all links with the same share.
+
+        Raises:
+            ValueError: the file cannot be read.
+        """
+        return _rate_of(self.file, self.format, self.direction, self.most_bps, self.stalled_s_a_bit)
+
+    def passing_s(self, bits: float, at_s: float) -> float:
+        """Seconds in which `bits` pass if they begin at scenario second `at_s`."""
+        begin_s = at_s + self.start_s
+        return self.rate().finish(begin_s, bits) - begin_s
+
+
+@lru_cache(maxsize=256)
+def _rate_of(
+    file: str,
+    format: str | None,
+    direction: Direction,
+    most_bps: float | None,
+    stalled_s_a_bit: float,
+) -> RateOverTime:
+    rate = read_rate(Path(file), direction, format).coarse(_MODEL_STEP_S)
+    if most_bps is None and not stalled_s_a_bit:
+        return rate
+    return rate.slowed(most_bps or math.inf, stalled_s_a_bit)
+
+
+@lru_cache(maxsize=1024)
+def _span_s(rate: RateOverTime, bits: float) -> tuple[float, float]:
+    return rate.span_s(bits)
+
+
 class LinkModel(Section):
     """The model of a device's link."""
 
     down_bps: Positive | None = None
-    """Bits per second towards the device. Absent: no limit."""
+    """Bits per second towards the device, in the long run. Absent: no limit."""
 
     up_bps: Positive | None = None
-    """Bits per second from the device. Absent: no limit."""
+    """Bits per second from the device, in the long run. Absent: no limit."""
+
+    down_trace: LineTrace | None = None
+    up_trace: LineTrace | None = None
+    """How the rates vary in scenario time. Absent: they do not."""
 
     rtt_s: Annotated[float, Field(ge=0)] = 0.0
     """Round-trip time of a small message in seconds."""
 
-    def down_s(self, bytes_down: float) -> float:
-        """Seconds in which a device receives `bytes_down`."""
+    @property
+    def varies(self) -> bool:
+        """Whether modelled transfers depend on when they begin."""
+        return self.down_trace is not None or self.up_trace is not None
+
+    def down_s(self, bytes_down: float, at_s: float = 0.0) -> float:
+        """Seconds in which a device receives `bytes_down`, from scenario second `at_s`."""
+        if self.down_trace is not None:
+            return self.down_trace.passing_s(8 * bytes_down, at_s)
         return 8 * bytes_down / self.down_bps if self.down_bps else 0.0
 
-    def up_s(self, bytes_up: float) -> float:
-        """Seconds in which a device sends `bytes_up`."""
+    def up_s(self, bytes_up: float, at_s: float = 0.0) -> float:
+        """Seconds in which a device sends `bytes_up`, from scenario second `at_s`."""
+        if self.up_trace is not None:
+            return self.up_trace.passing_s(8 * bytes_up, at_s)
         return 8 * bytes_up / self.up_bps if self.up_bps else 0.0
 
-    def transfer_s(self, bytes_down: float, bytes_up: float) -> float:
-        """Seconds of a round's two transfers: bytes over rate, plus a round trip for each."""
-        return self.down_s(bytes_down) + self.up_s(bytes_up) + 2 * self.rtt_s
+    def transfers(
+        self, bytes_down: float, bytes_up: float, at_s: float = 0.0, train_s: float = 0.0
+    ) -> tuple[float, float]:
+        """Seconds of the two transfers of work to which a device is called at scenario second
+        `at_s`: half a round trip, the model, half a round trip, the training, the update."""
+        down_s = self.down_s(bytes_down, at_s + self.rtt_s / 2)
+        return down_s, self.up_s(bytes_up, at_s + self.rtt_s + down_s + train_s)
+
+    def transfer_s(
+        self, bytes_down: float, bytes_up: float, at_s: float = 0.0, train_s: float = 0.0
+    ) -> float:
+        """Seconds of a round's two transfers, as in `transfers`, plus a round trip for each."""
+        down_s, up_s = self.transfers(bytes_down, bytes_up, at_s, train_s)
+        return down_s + up_s + 2 * self.rtt_s
+
+    def bounds_s(self, bytes_down: float, bytes_up: float) -> tuple[float, float]:
+        """The shortest and the longest `transfer_s`, whenever it begins."""
+        if not self.varies:
+            seconds = self.transfer_s(bytes_down, bytes_up)
+            return seconds, seconds
+        spans = [
+            (seconds, seconds) if trace is None else _span_s(trace.rate(), 8 * nbytes)
+            for trace, seconds, nbytes in (
+                (self.down_trace, self.down_s(bytes_down), bytes_down),
+                (self.up_trace, self.up_s(bytes_up), bytes_up),
+            )
+        ]
+        least_s, most_s = (math.fsum(of_all) for of_all in zip(*spans, strict=True))
+        return least_s + 2 * self.rtt_s, most_s + 2 * self.rtt_s
 
     @property
     def under_way_bytes(self) -> float:

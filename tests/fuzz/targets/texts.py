@@ -13,17 +13,19 @@ from muster.client.availability.traces import AvailabilityTrace, read_traces, wr
 from muster.common.config import Section, validate
 from muster.common.distributions import AnyDistribution, AnyNumber, distribution_of
 from muster.common.errors import ConfigError
+from muster.common.rates.formats import stored
+from muster.common.rates.reading import NamedRecording, read_recording
 from muster.common.schedules import Rate, rate_at
 from muster.common.seeds import stream
 from muster.common.toml import parse_toml
 from muster.common.units import Bandwidth, Duration, Size
 from muster.emulator.expectations.language import Condition, facts_of, read_condition
 from muster.emulator.fleet.fedscale import import_fedscale
-from muster.emulator.links.mahimahi import read_mahimahi
 from muster.emulator.scenario.reading import read_scenario, setting_value
 from muster.emulator.scenario.scenario import Scenario
 
 _EXAMPLES = Path(__file__).parents[3] / "examples"
+_RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
 
 # --- scenarios and their settings ----------------------------------------------------------------
 
@@ -88,6 +90,19 @@ def _verify_traces(found: tuple[str, dict[str, AvailabilityTrace]]) -> None:
 
 def _verify_fedscale(found: dict[str, AvailabilityTrace]) -> None:
     _verify_traces(("json", found))
+
+
+def _verify_recording(found: NamedRecording) -> None:
+    for rate in (found.recording.down, found.recording.up):
+        if rate is not None:
+            assert 0 < rate.mean_bps <= 1.000001 * rate.peak_bps
+            assert rate.gap_s <= rate.period_s
+            path = scratch("again.npy")
+            stored.write(path, rate)
+            again = read_recording(path).recording.down
+            assert again is not None
+            assert again.instants.tolist() == rate.instants.tolist()
+            assert again.bits.tolist() == rate.bits.tolist()
 
 
 _CSV = b"client,start,period_s,toggles\nphone-0,1,86400,25200 61200 64800\nphone-1,0,,3600\n"
@@ -173,9 +188,9 @@ TARGETS = (
     ),
     Target(
         name="link-traces",
-        read=lambda data: read_mahimahi(written("trace", data)),
+        read=lambda data: read_recording(written("trace", data)),
         refusals=(ValueError,),
-        verify=lambda found: None,
-        seeds=lambda: [b"1\n2\n2\n10\n", b"2\n1\n"],
+        verify=_verify_recording,
+        seeds=lambda: [path.read_bytes() for path in sorted(_RECORDINGS.iterdir())],
     ),
 )  # fmt: skip

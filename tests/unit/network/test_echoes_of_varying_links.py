@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from muster.common.lines import SharedLine
+from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.device_link import DeviceLink
-from muster.emulator.gateway.rates import DIRECTIONS, Unlimited
+from muster.emulator.gateway.rates import Unlimited
 from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.settings import LINKS, LinkSettings

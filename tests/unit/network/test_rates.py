@@ -3,7 +3,7 @@
 import math
 import os
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.common.rates.formats.mahimahi import rate_of as mahimahi_rate
+from muster.common.rates.over_time import RateOverTime
+from muster.common.rates.reading import read_rate
 from muster.emulator.gateway.loss import Loss, Stalls
 from muster.emulator.gateway.rates import (
     Capped,
@@ -22,9 +25,13 @@ from muster.emulator.gateway.rates import (
     mean_bps,
     rate_of,
 )
-from muster.emulator.links.mahimahi import Trace, read_mahimahi
 from muster.emulator.links.settings import LinkSettings
 from muster.emulator.links.shape import Shape
+
+
+def mahimahi(lines: Sequence[int]) -> RateOverTime:
+    """A recording in Mahimahi's format."""
+    return mahimahi_rate(np.array(lines))
 
 
 def fading(sigma: float = 0.5, bound: float = math.inf, seed: int = 7) -> Fading:
@@ -35,7 +42,7 @@ RATES: dict[str, Callable[[], Rate]] = {
     "constant": lambda: ConstantRate(1000.0),
     "fading": fading,
     "bounded": lambda: fading(bound=900.0),
-    "trace": lambda: TraceRate(Trace([1, 1, 3, 250, 1000])),
+    "trace": lambda: TraceRate(mahimahi([1, 1, 3, 250, 1000])),
 }
 
 
@@ -100,7 +107,7 @@ def test_a_bound_cuts_fading_and_its_mean() -> None:
 
 
 def test_a_trace_passes_1500_bytes_in_each_millisecond_it_names() -> None:
-    trace = TraceRate(Trace([2, 5, 5, 10]))
+    trace = TraceRate(mahimahi([2, 5, 5, 10]))
     passed = [trace.capacity(0.0, ms / 1000) for ms in range(13)]
     assert passed == pytest.approx(
         [0, 0, 1500, 1500, 1500, 4500, 4500, 4500, 4500, 4500, 6000, 6000, 7500]
@@ -108,7 +115,7 @@ def test_a_trace_passes_1500_bytes_in_each_millisecond_it_names() -> None:
 
 
 def test_a_trace_is_replayed_to_the_millisecond_and_again_from_its_start() -> None:
-    trace = TraceRate(Trace([2, 5, 5, 10]))
+    trace = TraceRate(mahimahi([2, 5, 5, 10]))
     at, ends = 0.0, []
     for _ in range(8):
         at = trace.finish(at, 1500)
@@ -118,23 +125,24 @@ def test_a_trace_is_replayed_to_the_millisecond_and_again_from_its_start() -> No
 
 
 def test_a_trace_with_a_gap_waits_for_its_end() -> None:
-    trace = TraceRate(Trace([1, 60_000]))
+    trace = TraceRate(mahimahi([1, 60_000]))
     assert trace.finish(0.0, 1500) == pytest.approx(0.001)
     assert trace.finish(0.001, 1) == pytest.approx(60.0, abs=0.001)
 
 
 def test_a_trace_knows_its_rates_and_its_longest_gap() -> None:
-    trace = Trace([500, 600, 700, 1800, 4000])
-    assert trace.mean == 5 * 1500 / 4
-    assert trace.peak == 3 * 1500  # per second, from 500 to 700 ms
-    assert trace.gap_s == 2.2  # from 1800 to 4000 ms
-    assert Trace([2900, 3000]).gap_s == 2.9  # from its end to the first line of the repetition
-    assert Trace([7]).gap_s == 0.007
-    assert Trace([1, 1, 1]).peak == 4500 * 1000  # it repeats every millisecond
+    trace = mahimahi([500, 600, 700, 1800, 4000])
+    assert trace.mean_bps == 8 * 5 * 1500 / 4
+    assert trace.peak_bps == pytest.approx(8 * 4 * 1500)  # from 4000 ms to 700 ms of the next loop
+    assert trace.gap_s == pytest.approx(2.199)  # from 1800 to 3999 ms
+    around = mahimahi([2900, 3000])
+    assert around.gap_s == 2.899  # from its end to the first opportunity of the repetition
+    assert mahimahi([7]).gap_s == 0.006
+    assert mahimahi([1, 1, 1]).peak_bps == 8 * 4500 * 1000  # it repeats every millisecond
 
 
 def test_a_trace_that_begins_elsewhere_is_the_same_trace_shifted() -> None:
-    trace = Trace([2, 5, 5, 10])
+    trace = mahimahi([2, 5, 5, 10])
     whole, shifted = TraceRate(trace), TraceRate(trace, 0.004)
     for since, until in ((0.0, 0.001), (0.0025, 0.017), (3.0, 3.0055)):
         assert shifted.capacity(since, until) == pytest.approx(
@@ -182,33 +190,33 @@ def test_devices_of_a_group_do_not_fade_together_unless_they_are_asked_to(tmp_pa
 
 def test_a_thousand_devices_share_one_trace(tmp_path: Path) -> None:
     link = LinkSettings(trace=day(tmp_path), trace_up=day(tmp_path, "up"))
-    reads = [read_mahimahi(Path(str(link.trace))) for _ in range(1000)]
+    reads = [read_rate(Path(str(link.trace)), "down") for _ in range(1000)]
     assert len({id(trace) for trace in reads}) == 1
     (tmp_path / "down").write_text("1\n2\n")
     os.utime(tmp_path / "down", ns=(1, 1))
-    assert read_mahimahi(tmp_path / "down").period_s == 0.002
+    assert read_rate(tmp_path / "down", "down").period_s == 0.002
 
 
-def test_a_trace_costs_8_bytes_for_each_line_and_hardly_any_for_each_device() -> None:
+def test_a_trace_costs_at_most_32_bytes_for_each_line_and_hardly_any_for_each_device() -> None:
     tracemalloc.start()
     try:
-        trace = Trace(range(1, 100_001))
+        trace = mahimahi(range(1, 100_001))
         of_trace, _ = tracemalloc.get_traced_memory()
         rates = [TraceRate(trace, n / 1000) for n in range(1000)]
         of_both, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert of_trace < 1_000_000
+    assert of_trace < 32 * 100_000
     assert of_both - of_trace < 300 * len(rates)
 
 
 def test_a_trace_far_away_is_exact() -> None:
-    trace = TraceRate(Trace([2, 5, 5, 10]))
+    trace = TraceRate(mahimahi([2, 5, 5, 10]))
     assert trace.finish(36_000.0, 6000) == pytest.approx(36_000.010, abs=1e-9)
 
 
 def test_a_cap_holds_what_is_faster() -> None:
-    capped = Capped(TraceRate(Trace([10, 10, 10, 10])), 150_000.0)
+    capped = Capped(TraceRate(mahimahi([10, 10, 10, 10])), 150_000.0)
     assert capped.finish(0.009, 6000) == pytest.approx(0.009 + 0.04)
     assert capped.mean == 150_000.0
 
@@ -229,14 +237,14 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: bytes, says: str) -> 
     path = tmp_path / "bad.trace"
     path.write_bytes(text)
     with pytest.raises(ValueError, match=says):
-        read_mahimahi(path)
+        read_rate(path, "down")
 
 
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read: No such file"):
-        read_mahimahi(tmp_path / "none")
+        read_rate(tmp_path / "none", "down")
     with pytest.raises(ValueError, match="cannot be read: Is a directory"):
-        read_mahimahi(tmp_path)
+        read_rate(tmp_path, "down")
 
 
 def test_loss_leaves_what_the_paper_says() -> None:

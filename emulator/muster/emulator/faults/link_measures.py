@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.gateway.loss import PACKET_BYTES
-from muster.emulator.gateway.rates import DIRECTIONS
 from muster.emulator.links.shape import Shape
 
 _LEAST_S = 0.1

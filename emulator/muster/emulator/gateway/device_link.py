@@ -4,11 +4,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.config import GatewayDevice
 from muster.emulator.gateway.faults import ActiveFaults
 from muster.emulator.gateway.flows import DirectionalLink
 from muster.emulator.gateway.loss import loss_of
-from muster.emulator.gateway.rates import DIRECTIONS, Direction, Rate, rate_of
+from muster.emulator.gateway.rates import Rate, rate_of
 from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.links.shape import Shape
 

@@ -19,7 +19,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from muster.common.config import Section
-from muster.emulator.gateway.rates import DIRECTIONS, Direction
+from muster.common.rates.recording import DIRECTIONS, Direction
 
 FaultName = Literal["offline", "blackhole", "cut", "limit", "quota", "flap", "reset"]
 

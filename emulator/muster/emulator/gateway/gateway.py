@@ -17,12 +17,13 @@ from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
 from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.ports import CONNECTIONS, DevicePorts
 from muster.emulator.gateway.pump import Pump
-from muster.emulator.gateway.rates import DIRECTIONS, ConstantRate, Direction, Rate, Unlimited
+from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited
 from muster.emulator.gateway.relay import RelayedConnection
 from muster.emulator.links.shape import Shape
 

@@ -41,7 +41,12 @@ class Loss:
 
     def left_of(self, rate: float) -> float:
         """The part of a rate that remains with stalls in the long run, bytes per second."""
-        return rate / (1 + rate * self.stall_ratio * self.stall_s / PACKET_BYTES)
+        return rate / (1 + rate * self.stalled_s_a_byte)
+
+    @property
+    def stalled_s_a_byte(self) -> float:
+        """Seconds of stalls for each byte in the mean."""
+        return self.stall_ratio * self.stall_s / PACKET_BYTES
 
 
 class Stalls:

@@ -14,10 +14,10 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from muster.common.clock import Clock
+from muster.common.rates.recording import DIRECTIONS
 from muster.common.sparse_log import SparseLog
 from muster.emulator.gateway.device_link import DeviceLink
 from muster.emulator.gateway.pump import Pump
-from muster.emulator.gateway.rates import DIRECTIONS
 from muster.emulator.gateway.relay import RelayedConnection
 from muster.emulator.gateway.relay_sockets import fit_buffers, reset
 from muster.wire.connections.ports import keep_alive

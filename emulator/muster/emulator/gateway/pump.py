@@ -5,7 +5,8 @@ import math
 from typing import Any
 
 from muster.common.clock import Clock
-from muster.emulator.gateway.rates import DIRECTIONS, Direction, Rate
+from muster.common.rates.recording import DIRECTIONS, Direction
+from muster.emulator.gateway.rates import Rate
 from muster.emulator.gateway.shaping import Shaper
 
 _SLACK_S = 0.0005

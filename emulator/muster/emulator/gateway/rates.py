@@ -11,20 +11,15 @@ the same seed.
 import math
 from array import array
 from itertools import accumulate
-from pathlib import Path
 from statistics import NormalDist
-from typing import Literal, Protocol
+from typing import Protocol
 
 from muster.common import seeds
-from muster.common.lines import LinkModel
+from muster.common.lines import LineTrace, LinkModel
+from muster.common.rates.over_time import RateOverTime
+from muster.common.rates.recording import Direction
 from muster.emulator.gateway.loss import loss_of
-from muster.emulator.links.mahimahi import Trace, read_mahimahi
 from muster.emulator.links.shape import Shape
-
-Direction = Literal["down", "up"]
-
-DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
-
 
 _PEAK_SDS = 3.0  # the rate is above for 0.1 % of the time
 _BLOCK_STEPS = 256
@@ -174,19 +169,19 @@ class TraceRate:
         start_s: where in the trace the device begins, seconds.
     """
 
-    def __init__(self, trace: Trace, start_s: float = 0.0) -> None:
+    def __init__(self, trace: RateOverTime, start_s: float = 0.0) -> None:
         self._trace, self._start_s = trace, start_s
-        self.mean, self.peak = trace.mean, trace.peak
+        self.mean, self.peak = trace.mean_bps / 8, trace.peak_bps / 8
 
     def finish(self, start_s: float, nbytes: float) -> float:
         if nbytes <= 0:
             return start_s
-        total = self._trace.total(start_s + self._start_s) + nbytes
-        return max(start_s, self._trace.instant(total) - self._start_s)
+        end_s = self._trace.finish(start_s + self._start_s, 8 * nbytes) - self._start_s
+        return max(start_s, end_s)
 
     def capacity(self, since_s: float, until_s: float) -> float:
         total, start_s = self._trace.total, self._start_s
-        return total(until_s + start_s) - total(since_s + start_s)
+        return (total(until_s + start_s) - total(since_s + start_s)) / 8
 
 
 class Capped:
@@ -216,10 +211,10 @@ def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
     """
     loss = loss_of(shape)
     bound = loss.bound if loss else math.inf
-    trace, bps = _of(shape, direction)
+    trace, bps = shape.trace(direction), shape.bps(direction)
     rate: Rate
     if trace is not None:
-        rate = TraceRate(read_mahimahi(Path(trace)), shape.trace_start_s)
+        rate = TraceRate(trace, shape.trace_start_s)
     elif bps is None:
         return ConstantRate(bound) if loss else Unlimited()
     elif not shape.fading:
@@ -235,20 +230,14 @@ def mean_bps(shape: Shape, direction: Direction) -> float | None:
     """Mean rate of a shape in the long run, bits per second, reduced by loss; None: no limit."""
     loss = loss_of(shape)
     bound = loss.bound if loss else math.inf
-    trace, bps = _of(shape, direction)
+    trace, bps = shape.trace(direction), shape.bps(direction)
     if trace is not None:
-        mean = min(bound, read_mahimahi(Path(trace)).mean)
+        mean = min(bound, trace.mean_bps / 8)
     else:
         mean = bound if bps is None else _mean_below(bound, bps / 8, shape.fading)
     if loss:
         mean = loss.left_of(mean)
     return None if math.isinf(mean) else 8 * mean
-
-
-def _of(shape: Shape, direction: Direction) -> tuple[str | None, float | None]:
-    if direction == "down":
-        return shape.trace_down, shape.down_bps
-    return shape.trace_up, shape.up_bps
 
 
 def _mean_below(bound: float, mean: float, sigma: float) -> float:
@@ -261,7 +250,25 @@ def _mean_below(bound: float, mean: float, sigma: float) -> float:
 
 
 def model_of(shape: Shape) -> LinkModel:
-    """The model of a device's link: mean rates, reduced by loss."""
+    """The model of a device's link: mean or recorded rates, reduced by loss."""
     return LinkModel(
-        down_bps=mean_bps(shape, "down"), up_bps=mean_bps(shape, "up"), rtt_s=shape.rtt_s
+        down_bps=mean_bps(shape, "down"),
+        up_bps=mean_bps(shape, "up"),
+        down_trace=_line_trace(shape, shape.trace_down, "down"),
+        up_trace=_line_trace(shape, shape.trace_up, "up"),
+        rtt_s=shape.rtt_s,
+    )
+
+
+def _line_trace(shape: Shape, file: str | None, direction: Direction) -> LineTrace | None:
+    if file is None:
+        return None
+    loss = loss_of(shape)
+    return LineTrace(
+        file=file,
+        format=shape.trace_format,
+        direction=direction,
+        start_s=shape.trace_start_s,
+        most_bps=8 * loss.bound if loss else None,
+        stalled_s_a_bit=loss.stalled_s_a_byte / 8 if loss else 0.0,
     )

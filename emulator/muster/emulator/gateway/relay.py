@@ -10,9 +10,9 @@ import socket
 from collections.abc import Callable
 from typing import Literal
 
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.device_link import DeviceLink
 from muster.emulator.gateway.pump import Pump
-from muster.emulator.gateway.rates import DIRECTIONS, Direction
 from muster.emulator.gateway.relay_sockets import SCRATCH, LingeringSocket, fit_buffers, reset
 
 Side = Literal["device", "upstream"]

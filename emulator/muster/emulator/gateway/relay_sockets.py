@@ -4,8 +4,8 @@ import asyncio
 import socket
 import struct
 
+from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.gateway.device_link import DeviceLink
-from muster.emulator.gateway.rates import DIRECTIONS
 
 SCRATCH = memoryview(bytearray(256 * 1024))
 """The buffer for all reads. One is enough, because there is one process with one thread, which does

@@ -11,8 +11,8 @@ from pydantic import Field
 from muster.common.config import S, Section
 from muster.common.errors import ConfigError
 from muster.common.lines import Positive
+from muster.common.rates.recording import Direction
 from muster.emulator.gateway.faults import Fault, FaultName
-from muster.emulator.gateway.rates import Direction
 
 NotNegative = Annotated[float, Field(ge=0)]
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 from muster.common.clock import Clock
 from muster.common.credentials import Credentials
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
+from muster.common.rates.recording import Direction
 from muster.emulator.gateway.config import Ports
 from muster.emulator.gateway.faults import FaultName
-from muster.emulator.gateway.rates import Direction
 from muster.wire.connections.streams import open_stream
 
 _LINE_BYTES = 64 * 1024 * 1024

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from muster.common.rates.recording import Direction
 from muster.emulator.gateway.config import GatewayProcess, Ports
-from muster.emulator.gateway.rates import Direction
 
 
 class GatewayControl(Protocol):

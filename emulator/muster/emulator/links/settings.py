@@ -1,7 +1,7 @@
 """The `[groups.link]` and `[groups.shared_link]` tables of a scenario: settings and presets."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
@@ -24,9 +24,11 @@ from muster.common.config import Section
 from muster.common.distributions import Distribution, File, draw_for_devices, parse_path
 from muster.common.lines import Overflow, SharedLine
 from muster.common.per_device import PerDevice
+from muster.common.rates.reading import FORMATS, read_rate
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.common.units import DURATIONS, RATES, Bandwidth
-from muster.emulator.links.mahimahi import read_mahimahi
 from muster.emulator.links.shape import Shape
+from muster.emulator.links.traces import TRACES, files_of, files_of_devices, require_usable
 
 LINKS = read_catalogue(Path(__file__).with_name("links.toml"))
 """The profiles that preset something, by name."""
@@ -52,9 +54,17 @@ DEVIATION, SHARE = PerDevice(0, 2), PerDevice(0, 0.5)
 FADING_TIME, FADING_STEP = PerDevice(0.01, 1e6, DURATIONS), PerDevice(0.05, 1e6, DURATIONS)
 START = PerDevice(0, 1e9, DURATIONS)
 
+
+def _known_format(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(f"expected one of {', '.join(FORMATS)}; found {name!r}")
+    return name
+
+
 LinkRate = Annotated[Bandwidth, Field(ge=LEAST_BPS, le=1e12)]
 AnyRate = Annotated[Annotated[float, *RATE.number] | SerializeAsAny[Distribution], *RATE.marks]
 AnyDelay = Annotated[Annotated[float, *DELAY.number] | SerializeAsAny[Distribution], *DELAY.marks]
+RecordingFormat = Annotated[str, AfterValidator(_known_format)]
 AnyTrace = Annotated[str | File, BeforeValidator(parse_path)]
 
 
@@ -110,12 +120,16 @@ class LinkSettings(Section):
     """σ of a log-normal factor of both rates with median 1, drawn once for every device."""
 
     trace: AnyTrace | None = None
-    """A file in Mahimahi's format that replaces the rate towards the devices. Each line is a
-    millisecond at which 1500 bytes may pass. The trace repeats after its end. Paths in a column of
-    a file are relative to that file."""
+    """A recording that replaces the rate towards the devices, and repeats after its end. A folder
+    or a pattern (`"drives/*.csv"`) stands for all its files, of which each device draws one. Paths
+    in a column of a file are relative to that file."""
 
     trace_up: AnyTrace | None = None
-    """A file in the same format that replaces the rate from the devices."""
+    """A recording that replaces the rate from the devices. If it stands for several files, there
+    are as many as for `trace`, and a device gets those at the same place in both."""
+
+    trace_format: RecordingFormat | None = None
+    """Format of the recordings; absent: found by their content."""
 
     trace_start: Annotated[
         Literal["random", "common"]
@@ -143,10 +157,21 @@ class LinkSettings(Section):
 
     @model_validator(mode="after")
     def _traces_can_be_used(self) -> Self:
-        for key, path in (("trace", self.trace), ("trace_up", self.trace_up)):
-            if isinstance(path, str):
-                _require_usable(key, path)
+        numbers = {}
+        for key, direction in TRACES.items():
+            if isinstance(text := getattr(self, key), str):
+                self._require_usable(key, text, direction)
+                numbers[key] = len(files_of(text))
+        if len({*numbers.values(), 1}) > 2:
+            raise ValueError(
+                f"trace_up: {self.trace_up} has {numbers['trace_up']} files, but {self.trace} has "
+                f"{numbers['trace']}; expected as many, or a single one"
+            )
         return self
+
+    def _require_usable(self, key: str, text: str, direction: Direction) -> None:
+        with _naming(key):
+            require_usable(text, direction, self.trace_format, LEAST_BPS)
 
     @property
     def shapes(self) -> bool:
@@ -203,8 +228,9 @@ class LinkSettings(Section):
                 continue
             with _naming(key):
                 columns[field] = kind.draw(setting, *who, "link", key).tolist()
-        columns["trace_down"] = self._paths("trace", *who)
-        columns["trace_up"] = self._paths("trace_up", *who)
+        for key, direction in TRACES.items():
+            columns[f"trace_{direction}"] = self._paths(key, direction, *who)
+        columns["trace_format"] = self.trace_format
         columns["trace_start_s"] = self._starts_s(columns, *who)
         if self.spread and self.has_rates:
             normal = [float(seeds.stream(seed, "link", each).standard_normal()) for each in clients]
@@ -214,17 +240,25 @@ class LinkSettings(Section):
         return columns
 
     def _paths(
-        self, key: str, seed: int, clients: Sequence[str], positions: Sequence[int]
+        self,
+        key: str,
+        direction: Direction,
+        seed: int,
+        clients: Sequence[str],
+        positions: Sequence[int],
     ) -> str | list[str] | None:
         setting: str | File | None = getattr(self, key)
-        if not isinstance(setting, File):
-            return setting
+        if setting is None:
+            return None
+        if isinstance(setting, str):
+            with _naming(key):
+                return files_of_devices(setting, seed, clients)
         with _naming(key):
             names = draw_for_devices(setting, seed, clients, positions, "link", key).tolist()
         folder = Path(setting.path).parent
         paths = {name: str(folder / str(name)) for name in dict.fromkeys(names)}
         for path in paths.values():
-            _require_usable(key, path)
+            self._require_usable(key, path, direction)
         return [paths[name] for name in names]
 
     def _starts_s(
@@ -244,14 +278,26 @@ class LinkSettings(Section):
                 found = START.draw(self.trace_start, seed, clients, positions, *purpose)
             return list(map(float, found))
         of_device = [
-            value if isinstance(value, list) else repeat(value, len(clients))
-            for value in (columns["trace_down"], columns["trace_up"])
+            self._periods_s(columns[f"trace_{direction}"], direction, len(clients))
+            for direction in DIRECTIONS
         ]
         return [
-            float(seeds.stream(seed, "trace", client).random())
-            * max(read_mahimahi(Path(path)).period_s for path in paths if path is not None)
-            for client, *paths in zip(clients, *of_device, strict=True)
+            float(seeds.stream(seed, "trace", client).random()) * max(periods_s)
+            for client, *periods_s in zip(clients, *of_device, strict=True)
         ]
+
+    def _periods_s(
+        self, paths: str | list[str] | None, direction: Direction, devices: int
+    ) -> Iterable[float]:
+        """The period of each device's trace in a direction; 0 without a trace."""
+        if paths is None:
+            return repeat(0.0, devices)
+        known = {
+            path: read_rate(Path(path), direction, self.trace_format).period_s
+            for path in ({paths} if isinstance(paths, str) else set(paths))
+        }
+        of_device = repeat(paths, devices) if isinstance(paths, str) else paths
+        return [known[path] for path in of_device]
 
 
 _NUMBERS = (
@@ -274,12 +320,6 @@ def _product(bps: float | list[float] | None, factors: Sequence[float]) -> list[
     return [rate * factor for rate, factor in zip(rates, factors, strict=True)]
 
 
-def longest_gap_s(shape: Shape) -> float:
-    """The longest time for which a trace of a link lets nothing pass."""
-    paths = [Path(path) for path in (shape.trace_down, shape.trace_up) if path is not None]
-    return max((read_mahimahi(path).gap_s for path in paths), default=0.0)
-
-
 @contextmanager
 def _naming(key: str) -> Iterator[None]:
     """Name the key of what cannot be used."""
@@ -287,15 +327,6 @@ def _naming(key: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
-
-
-def _require_usable(key: str, path: str) -> None:
-    with _naming(key):
-        if (bps := 8 * read_mahimahi(Path(path)).mean) < LEAST_BPS:
-            raise ValueError(
-                f"{path} carries {bps:.3g} bit/s in the mean, expected at least "
-                f"{LEAST_BPS:g} bit/s, as for every link; take another trace"
-            )
 
 
 class SharedLink(Section):

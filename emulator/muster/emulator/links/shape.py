@@ -1,6 +1,12 @@
 """The link of one device, with every setting in SI units."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from muster.common.config import Section
+from muster.common.rates.over_time import RateOverTime
+from muster.common.rates.reading import read_rate
+from muster.common.rates.recording import Direction
 
 
 class Shape(Section):
@@ -16,5 +22,23 @@ class Shape(Section):
     loss: float = 0.0
     trace_down: str | None = None
     trace_up: str | None = None
+    trace_format: str | None = None
     trace_start_s: float = 0.0
     """Where in its traces the device begins when the gateway begins."""
+
+    def bps(self, direction: Direction) -> float | None:
+        """The constant or mean rate that a trace would replace; None: no limit."""
+        return self.down_bps if direction == "down" else self.up_bps
+
+    def trace(self, direction: Direction) -> RateOverTime | None:
+        """The recorded rate; None: there is no trace.
+
+        Raises:
+            ValueError: the trace cannot be read.
+        """
+        path = self.trace_down if direction == "down" else self.trace_up
+        return None if path is None else read_rate(Path(path), direction, self.trace_format)
+
+    def trace_files(self) -> Iterator[str]:
+        """Yield the files of its traces."""
+        yield from dict.fromkeys(each for each in (self.trace_down, self.trace_up) if each)

@@ -14,6 +14,7 @@ from muster.common.errors import ConfigError
 from muster.common.file_tables import read_table
 from muster.common.own_code import use
 from muster.common.toml import parse_toml, require_plain
+from muster.emulator.links.traces import TRACES, files_of
 from muster.emulator.scenario.own_code import modules_of, settle_modules
 from muster.emulator.scenario.scenario import Scenario
 
@@ -149,19 +150,29 @@ def named_files(values: Mapping[str, Any]) -> Iterator[Path]:
     for table, key in _file_settings(values):
         if not isinstance(table, Mapping):
             continue
-        setting = table.get(key)
+        if key in TRACES:
+            yield from _traces_in(table.get(key))
+        elif isinstance(table.get(key), str):
+            yield Path(table[key])
+
+
+def trace_files(values: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the recordings of links that the settings of a scenario name."""
+    for group in values.get("groups", ()):
+        for key in TRACES:
+            yield from _traces_in(group.get("link", {}).get(key))
+
+
+def _traces_in(setting: object) -> Iterator[Path]:
+    """Yield the recordings that a setting of a link stands for. Those that a column of a file names
+    are relative to that file."""
+    with suppress(ValueError):  # they are gone, which is noticed by itself
         if isinstance(setting, str):
-            yield Path(setting)
-        elif key in ("trace", "trace_up") and isinstance(setting, Mapping):
-            yield from _named_in(setting)
-
-
-def _named_in(column: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the files that a column of a file names, relative to that file."""
-    path = str(column.get("path"))
-    with suppress(ValueError):  # it is gone, which is noticed by itself
-        for name in sorted(set(read_table(path).texts(str(column.get("column"))) or ())):
-            yield Path(path).parent / name
+            yield from files_of(setting)
+        elif isinstance(setting, Mapping):
+            path = str(setting.get("path"))
+            for name in sorted(set(read_table(path).texts(str(setting.get("column"))) or ())):
+                yield Path(path).parent / name
 
 
 def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
@@ -180,8 +191,8 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
         yield group, "table"
         yield group.get("table"), "path"
         yield group.get("availability"), "file"
-        yield group.get("link"), "trace"
-        yield group.get("link"), "trace_up"
+        for key in TRACES:
+            yield group.get("link"), key
         for keys in _DISTRIBUTIONS:
             for setting in _table(group, keys).values():
                 yield setting, "path"

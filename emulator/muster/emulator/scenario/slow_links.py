@@ -11,7 +11,6 @@ from typing import Any
 
 from muster.common.errors import ConfigError
 from muster.emulator.gateway.rates import model_of
-from muster.emulator.links.settings import longest_gap_s
 from muster.emulator.links.shape import Shape
 from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.settings import ScenarioSettings
@@ -103,9 +102,11 @@ class _Waits:
         return max(self._wait_s(shape) for shape in {id(each): each for each in shapes}.values())
 
     def _wait_s(self, shape: Shape) -> float:
+        """The longest time in which so many bytes pass in the slower direction."""
         line = model_of(shape)
-        passing_s = max(line.down_s(self._nbytes), line.up_s(self._nbytes))
-        return passing_s + line.rtt_s + longest_gap_s(shape)
+        _, down_s = line.bounds_s(self._nbytes, 0)
+        _, up_s = line.bounds_s(0, self._nbytes)
+        return max(down_s, up_s) - line.rtt_s
 
 
 def _worst(columns: Mapping[str, Any]) -> Iterator[Shape]:

@@ -11,8 +11,9 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.loss import loss_of
-from muster.emulator.gateway.rates import DIRECTIONS, Direction, rate_of
+from muster.emulator.gateway.rates import rate_of
 from muster.emulator.verification.measuring import EchoSample, MeasuredLink
 from muster.emulator.verification.reflector import ECHO_BYTES
 

@@ -16,8 +16,8 @@ from muster.common import seeds
 from muster.common.clock import Clock
 from muster.common.credentials import Credentials
 from muster.common.errors import TransportError
+from muster.common.rates.recording import Direction
 from muster.emulator.credentials.issuing import Certifier
-from muster.emulator.gateway.rates import Direction
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.verification.echo_model import sent_echoes
 from muster.emulator.verification.expectations import batches

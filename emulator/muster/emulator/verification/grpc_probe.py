@@ -13,8 +13,9 @@ import grpc
 from muster.common.clock import Clock
 from muster.common.credentials import SERVER, Credentials, GivenCredentials, device_name
 from muster.common.errors import Interrupted
+from muster.common.rates.recording import Direction
 from muster.emulator.credentials.issuing import Certifier, drawn_credentials
-from muster.emulator.gateway.rates import Direction, model_of
+from muster.emulator.gateway.rates import model_of
 from muster.emulator.verification.measuring import MeasuredLink
 from muster.emulator.verification.meter import RateMeter
 from muster.server.fleet.fleet import Fleet

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from muster.common.rates.recording import Direction
 from muster.common.units import bandwidth_text
 from muster.emulator.gateway.flows import slice_bytes
 from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
-from muster.emulator.gateway.rates import Direction
 from muster.emulator.verification.echo_model import EchoModel, SentEcho
 from muster.emulator.verification.expectations import (
     error_of_median_s,

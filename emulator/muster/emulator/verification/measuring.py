@@ -11,14 +11,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Protocol
 
 from muster.common.clock import Clock
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.loss import loss_of
-from muster.emulator.gateway.rates import Direction, mean_bps
+from muster.emulator.gateway.rates import mean_bps
 from muster.emulator.link_control.running_gateway import RunningGateway
-from muster.emulator.links.mahimahi import read_mahimahi
 from muster.emulator.links.shape import Shape
 from muster.emulator.verification.expectations import settling_bytes
 from muster.emulator.verification.meter import RateMeter
@@ -64,8 +63,7 @@ class MeasuredLink:
         """About the longest time that an echo waits for opportunities of traces, on faded rates,
         and for lost packets, in both directions together."""
         shape, loss = self.shape, loss_of(self.shape)
-        paths = [path for path in (shape.trace_down, shape.trace_up) if path is not None]
-        gaps_s = math.fsum(read_mahimahi(Path(path)).gap_s for path in paths)
+        gaps_s = math.fsum(trace.gap_s for each in DIRECTIONS if (trace := shape.trace(each)))
         slower = math.exp(_LOW_SDS * shape.fading + shape.fading**2 / 2) if shape.fading else 0.0
         means = [mean for mean in (self.mean_bps("up"), self.mean_bps("down")) if mean]
         faded_s = slower * math.fsum(8 * ECHO_BYTES / mean for mean in means)
@@ -74,8 +72,8 @@ class MeasuredLink:
     def varies(self, direction: Direction) -> bool:
         """Whether the link's rate varies over time."""
         shape = self.shape
-        trace = shape.trace_up if direction == "up" else shape.trace_down
-        return bool(trace or shape.loss or (shape.fading and self.mean_bps(direction)))
+        fades = bool(shape.fading and self.mean_bps(direction))
+        return shape.trace(direction) is not None or bool(shape.loss) or fades
 
 
 def lines_of(gateway: RunningGateway) -> list[MeasuredLink]:

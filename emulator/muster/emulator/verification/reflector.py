@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted, Unreachable
-from muster.emulator.gateway.rates import Direction
+from muster.common.rates.recording import Direction
 from muster.emulator.verification.meter import RateMeter
 
 _HEADER = struct.Struct("!BQ")

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.faults.catalogue.link_fault import ConnectionFault
 from muster.emulator.faults.injection import FaultSite
 from muster.emulator.faults.link_changes import LinkChange
 from muster.emulator.gateway.faults import Fault
-from muster.emulator.gateway.rates import DIRECTIONS
 
 
 class LimitBytes(ConnectionFault):

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
+from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.faults.catalogue.link_fault import ConnectionFault
 from muster.emulator.faults.link_changes import LinkChange
 from muster.emulator.gateway.faults import Fault
-from muster.emulator.gateway.rates import DIRECTIONS
 
 
 class NetworkPartition(ConnectionFault):

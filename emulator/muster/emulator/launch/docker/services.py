@@ -38,6 +38,7 @@ from muster.emulator.launch.docker.container_limits import (
     device_limits,
 )
 from muster.emulator.run_folder.folder import SCENARIO
+from muster.emulator.scenario.reading import trace_files
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.settings.process import ServerProcess
@@ -177,6 +178,7 @@ class Site:
                 *(Mount(str(self.folder / name), f"{RUN}/{name}") for name in files),
                 self._credentials(SERVER),
                 *self._own(),
+                *self._traces(),
             ],
             hidden=[*(f"{RUN}/{part}" for part in _NOT_OF_SERVER), *self._private_in(self._own())],
             environment=self._environment(),
@@ -227,12 +229,7 @@ class Site:
             place = Path(config.words)
             inside = inside.model_copy(update={"words": f"{WORDS}/{place.name}"})
             words = [Mount(str(place.parent), WORDS, writable=True)]
-        traces = {
-            trace
-            for each in config.devices
-            for trace in (each.shape.trace_down, each.shape.trace_up)
-            if trace is not None
-        }
+        traces = {trace for each in config.devices for trace in each.shape.trace_files()}
         service = Service(
             name=name,
             role="gateway",
@@ -275,7 +272,8 @@ class Site:
         name = first if first == last else f"{first}..{last}"
         clients = [member.client for pack in packs for member in pack.devices]
         limits = device_limits(group.device.profile)
-        many, folders = limits.times(len(packs)), [*self._data(), *self._own()]
+        many = limits.times(len(packs))
+        folders = [*self._data(), *self._own(), *self._traces()]
         program = f"muster.client.processes.{'spawned' if len(packs) == 1 else 'container'}"
         config = packs[0] if len(packs) == 1 else PackContainer(packs=list(packs))
         states = [
@@ -320,6 +318,11 @@ class Site:
         task = self.scenario.task
         begins = [] if task.initial is None else [task.initial]
         return [Mount(path, path) for path in (*task.paths(), *begins)]
+
+    def _traces(self) -> list[Mount]:
+        """Mounts of the recordings that modelled durations follow."""
+        paths = sorted(set(map(str, trace_files(self.scenario.model_dump(mode="json")))))
+        return [Mount(path, path) for path in paths]
 
     def _own(self) -> list[Mount]:
         """Mounts of the folders of PYTHONPATH, and of the folder of the user's own code."""

@@ -1,0 +1,154 @@
+"""Reads the lines of recordings: text or gzip, with comments and blank lines.
+
+Recordings of links and of availability come in many formats. They share this reader, and the form
+of the messages about their mistakes.
+"""
+
+import gzip
+import io
+import math
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from muster.common.seeds import FloatArray
+
+MOST_BYTES = 2 << 30
+"""The largest recording, after decompression. A larger one would not fit into memory."""
+
+_GZIP = b"\x1f\x8b"
+_COMMENT = "#"
+_SHOWN = 40
+
+
+class Line(NamedTuple):
+    """A line of a recording that is neither blank nor a comment.
+
+    Attributes:
+        number: its number in the file, from 1.
+    """
+
+    number: int
+    text: str
+
+
+def mistake(path: Path, number: int, expected: str, found: str) -> ValueError:
+    """The refusal of a line of a recording."""
+    return ValueError(f"{path}, line {number}: expected {expected}, found {found[:_SHOWN]!r}")
+
+
+def content_of(path: Path) -> bytes:
+    """The content of a recording, decompressed if it is gzip.
+
+    Raises:
+        ValueError: it cannot be read; the message names the file.
+    """
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(2) == _GZIP
+        with gzip.open(path) if packed else open(path, "rb") as file:
+            content: bytes = file.read(MOST_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(
+            f"{path} is damaged gzip ({error}); expected the whole file, copy it again"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{path} has more than {MOST_BYTES:,} bytes; expected a part of it")
+    return content.removeprefix(b"\xef\xbb\xbf")
+
+
+def lines_of(content: bytes) -> Iterator[Line]:
+    """Yield the lines of a recording without blank ones and comments, which begin with #."""
+    for number, line in enumerate(io.BytesIO(content), start=1):
+        text = line.decode(errors="replace").strip()
+        if text and not text.startswith(_COMMENT):
+            yield Line(number, text)
+
+
+def number_of(path: Path, number: int, text: str, expected: str) -> float:
+    """The finite number that a cell of line `number` is.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found) or "_" in text:
+        raise mistake(path, number, expected, text)
+    return found
+
+
+def table_of(
+    content: bytes,
+    separator: str | None = None,
+    dtype: DTypeLike = np.float64,
+    columns: Sequence[int] | None = None,
+    skipped: int = 0,
+) -> NDArray[Any] | None:
+    """The numbers of a recording, shape (lines, columns); None: it has something else, or not the
+    same columns in each line.
+
+    Args:
+        separator: what separates cells; None: any white space.
+        columns: the columns that are read; None: all, and there must be the same in each line.
+        skipped: number of lines at the beginning that are not read.
+    """
+    with warnings.catch_warnings(action="ignore"):  # it warns of an empty file
+        try:
+            found = np.loadtxt(
+                io.BytesIO(content),
+                dtype,
+                comments=_COMMENT,
+                delimiter=separator,
+                skiprows=skipped,
+                usecols=columns,
+                ndmin=2,
+            )
+        except ValueError:
+            return None
+    return found if np.isfinite(found).all() else None
+
+
+def columns_of(
+    path: Path, content: bytes, separator: str | None, expected: Sequence[str]
+) -> FloatArray:
+    """The columns of a recording that has numbers only, shape (columns, lines).
+
+    Args:
+        separator: what separates cells; None: any white space.
+        expected: what each column has, for messages.
+
+    Raises:
+        ValueError: it has something else; the message names the line.
+    """
+    found = table_of(content, separator)
+    if found is not None and found.shape[1] == len(expected) and len(found):
+        return np.ascontiguousarray(found.T)
+    what, rows = " and ".join(expected), []
+    for number, text in lines_of(content):
+        cells = text.split(separator)
+        if len(cells) != len(expected):
+            raise mistake(path, number, what, text)
+        rows.append(
+            [
+                number_of(path, number, cell.strip(), of_cell)
+                for cell, of_cell in zip(cells, expected, strict=True)
+            ]
+        )
+    if not rows:
+        raise ValueError(f"{path} is empty; expected lines with {what}")
+    return np.array(rows).T
+
+
+def line_number(content: bytes, row: int) -> int:
+    """The number of the line in the file of a row, counted from 0 without blanks and comments."""
+    return next(line.number for place, line in enumerate(lines_of(content)) if place == row)
