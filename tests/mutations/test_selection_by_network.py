@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import BegunWork, LinkModel, SharedLine
 from muster.common.seeds import FloatArray, IntArray
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.facts import Cohort
@@ -103,9 +103,15 @@ def test_devices_must_share_the_rate_of_the_link(
     extra_s = SharedLine.extra_s
 
     def alone(
-        self: SharedLine, line: LinkModel, bytes_down: float, bytes_up: float, rank: int, n: int
+        self: SharedLine,
+        line: LinkModel,
+        bytes_down: float,
+        bytes_up: float,
+        rank: int,
+        n: int,
+        begun: BegunWork,
     ) -> float:
-        return extra_s(self, line, bytes_down, bytes_up, 0, 1)
+        return extra_s(self, line, bytes_down, bytes_up, 0, 1, begun)
 
     monkeypatch.setattr(SharedLine, "extra_s", alone)
     claim = played(judged)

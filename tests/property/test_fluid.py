@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.common.fluid import FluidLink, Stage, fair_rates
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import BegunWork, LinkModel, SharedLine
 
 STEP_S = 0.002
 BYTES_DOWN, BYTES_UP = 1000.0, 500.0
@@ -64,7 +64,7 @@ def fleets(draw: st.DrawFn) -> tuple[SharedLine, dict[str, LinkModel], list[Star
 
 def began(link: FluidLink, lines: dict[str, LinkModel], start: Start, round: int = 1) -> None:
     alone_s = lines[start.client].transfer_s(BYTES_DOWN, BYTES_UP)
-    link.begin(start.client, round, start.train_s + alone_s)
+    link.begin(start.client, round, BegunWork(start.at_s, start.train_s + alone_s))
 
 
 def ends(link: FluidLink) -> dict[str, float]:
@@ -170,7 +170,9 @@ def test_what_ends_before_the_next_beginning_is_predicted_to_the_bit(
     for start, then in zip(starts, [*starts[1:], None], strict=True):
         link.play(start.at_s)
         alone_s = lines[start.client].transfer_s(BYTES_DOWN, BYTES_UP)
-        predicted = link.predicted({start.client: (1, start.train_s + alone_s)})
+        predicted = link.predicted(
+            {start.client: (1, BegunWork(start.at_s, start.train_s + alone_s))}
+        )
         began(link, lines, start)
         for client, end_s in predicted.items():
             if then is None or end_s <= then.at_s:
@@ -222,9 +224,9 @@ def test_work_that_begins_later_can_let_other_work_end_earlier() -> None:
     5. If c begins to download at 3, a has its model only at 5, when b is done."""
     shared = SharedLine(down_bps=4000.0, up_bps=2000.0)
     link = FluidLink(shared, dict.fromkeys("abc", LinkModel()), BYTES_DOWN, BYTES_UP)
-    link.begin("b", 1, 0.5)
+    link.begin("b", 1, BegunWork(0.0, 0.5))
     link.play(2.0)
-    link.begin("a", 2, 0.0)
+    link.begin("a", 2, BegunWork(2.0, 0.0))
     link.play(3.0)
     assert link.predicted({})["b"] == 5.0
-    assert link.predicted({"c": (3, 0.0)})["b"] == 4.5
+    assert link.predicted({"c": (3, BegunWork(3.0, 0.0))})["b"] == 4.5

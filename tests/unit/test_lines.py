@@ -1,16 +1,22 @@
 """Links in the scenario's model: exact seconds, who gets a slot."""
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.common.lines import LinkModel, SharedLine, extra_seconds, granted, turns
+from muster.common.lines import BegunWork, LinkModel, SharedLine, extra_seconds, granted, turns
 from muster.common.units import Bandwidth, Duration, Size
 
 MEGA = 1e6
 LINE = LinkModel(down_bps=8 * MEGA, up_bps=2 * MEGA, rtt_s=0.1)
+
+
+def begun(lines: Mapping[str, LinkModel]) -> dict[str, BegunWork]:
+    return {client: BegunWork(0.0, line.transfer_s(MEGA, MEGA)) for client, line in lines.items()}
 
 
 def test_transfers_take_bytes_over_rate_and_two_round_trips() -> None:
@@ -21,17 +27,17 @@ def test_transfers_take_bytes_over_rate_and_two_round_trips() -> None:
 def test_a_shared_cap_is_divided_among_those_who_transfer() -> None:
     shared = SharedLine(up_bps=4 * MEGA)
     lines = {f"d{n}": LINE for n in range(4)}
-    extra = extra_seconds(shared, 7, "g", 1, lines, MEGA, MEGA)
+    extra = extra_seconds(shared, 7, "g", 1, lines, MEGA, MEGA, begun(lines))
     # A megabyte at a fourth of 4 Mbit/s takes 8 s instead of 4.
     assert extra == pytest.approx(dict.fromkeys(lines, 4.0))
-    alone = extra_seconds(shared, 7, "g", 1, {"d0": LINE}, MEGA, MEGA)
+    alone = extra_seconds(shared, 7, "g", 1, {"d0": LINE}, MEGA, MEGA, begun(lines))
     assert alone == pytest.approx({"d0": 0.0})
 
 
 def test_with_queueing_slots_devices_take_turns() -> None:
     shared = SharedLine(slots=2, overflow="queue")
     lines = {f"d{n}": LINE for n in range(5)}
-    extra = extra_seconds(shared, 7, "g", 3, lines, MEGA, MEGA)
+    extra = extra_seconds(shared, 7, "g", 3, lines, MEGA, MEGA, begun(lines))
     once = LINE.transfer_s(MEGA, MEGA)
     order = turns(7, "g", 3, lines)
     waited = [extra[client] / once for client in order]

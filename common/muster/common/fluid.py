@@ -12,7 +12,7 @@ from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import BegunWork, LineTrace, LinkModel, SharedLine
 
 
 def fair_rates(limits: Sequence[float], capacity: float) -> list[float]:
@@ -71,35 +71,64 @@ class Work(NamedTuple):
     left_bits: float = 0.0
 
 
+class Limit(NamedTuple):
+    """A rate of a link that flows cannot exceed.
+
+    Attributes:
+        bps: in bits per second; infinite: no limit.
+        traces: recorded rates that count instead.
+    """
+
+    bps: float
+    traces: Sequence[LineTrace] = ()
+
+    @classmethod
+    def of(cls, bps: float | None, traces: Sequence[LineTrace]) -> "Limit":
+        """The limit of a link with these settings."""
+        return cls(math.inf if bps is None else bps, traces)
+
+    def at(self, now_s: float) -> tuple[float, float]:
+        """The limit from a moment on, and until when it holds."""
+        if not self.traces:
+            return self.bps, math.inf
+        pieces = [trace.piece(now_s) for trace in self.traces]
+        return min(bps for bps, _ in pieces), min(until_s for _, until_s in pieces)
+
+
 class _Direction:
     """The flows in one direction of the link.
 
-    The rates change only when a flow comes or goes. Only then are the bits that are left computed,
-    so that what has been computed does not depend on how often anybody looks.
+    The rates change only when a flow comes or goes, or a recorded rate changes. Only then are the
+    bits that are left computed, so that what has been computed does not depend on how often anybody
+    looks.
 
     Attributes:
         left: bits that were left of every flow at `at_s`.
-        next_s: when the next flow ends; infinite: there is none.
+        next_s: when the next flow ends, or the next rate changes; infinite: never.
     """
 
-    def __init__(self, capacity_bps: float | None) -> None:
-        self._capacity = math.inf if capacity_bps is None else capacity_bps
-        self._limits: dict[str, float] = {}
+    def __init__(self, capacity: Limit) -> None:
+        self._capacity = capacity
+        self._limits: dict[str, Limit] = {}
         self._ends: dict[str, float] = {}
         self._rates: dict[str, float] = {}
         self.left: dict[str, float] = {}
         self.at_s = 0.0
-        self.next_s = math.inf
+        self.next_s = self._turns_s = math.inf
 
-    def unlimited(self, limit: float) -> bool:
+    def unlimited(self, limit: Limit) -> bool:
         """Whether a flow with this limit takes no time."""
-        return math.isinf(limit) and math.isinf(self._capacity)
+        return math.isinf(limit.bps) and math.isinf(self._capacity.bps)
+
+    def turns(self, now_s: float) -> bool:
+        """Whether a recorded rate changes at a moment."""
+        return self._turns_s <= now_s
 
     def ending(self, now_s: float) -> list[str]:
         """The flows that have ended at a moment."""
         return [name for name, end_s in self._ends.items() if end_s <= now_s]
 
-    def enter(self, name: str, bits: float, limit: float) -> None:
+    def enter(self, name: str, bits: float, limit: Limit) -> None:
         """Add a flow; `change` must follow."""
         self.left[name], self._limits[name] = bits, limit
 
@@ -110,17 +139,27 @@ class _Direction:
         for name in gone:
             del self.left[name], self._limits[name]
         self.at_s = now_s
-        rates = fair_rates([self._limits[name] for name in self.left], self._capacity)
-        self._rates = dict(zip(self.left, rates, strict=True))
-        self._ends = {name: now_s + left / self._rates[name] for name, left in self.left.items()}
+        capacity, turns_s = self._capacity.at(now_s)
+        limits = []
+        for name in self.left:
+            limit, until_s = self._limits[name].at(now_s)
+            limits.append(limit)
+            turns_s = min(turns_s, until_s)
+        self._turns_s = turns_s if self.left else math.inf
+        self._rates = dict(zip(self.left, fair_rates(limits, capacity), strict=True))
+        self._ends = {
+            name: now_s + left / self._rates[name] if self._rates[name] else math.inf
+            for name, left in self.left.items()
+        }
         self.next_s = min(self._ends.values(), default=math.inf)
+        self.next_s = min(self.next_s, self._turns_s)
 
     def copy(self) -> "_Direction":
         """A copy that goes its own way."""
         copy = _Direction(self._capacity)
         copy._limits, copy._ends = dict(self._limits), dict(self._ends)
         copy._rates, copy.left = dict(self._rates), dict(self.left)
-        copy.at_s, copy.next_s = self.at_s, self.next_s
+        copy.at_s, copy.next_s, copy._turns_s = self.at_s, self.next_s, self._turns_s
         return copy
 
 
@@ -151,20 +190,20 @@ class FluidLink:
         self._lines = lines
         self._bits = {Stage.DOWN: 8 * bytes_down, Stage.UP: 8 * bytes_up}
         self._flows = {
-            Stage.DOWN: _Direction(shared.down_bps),
-            Stage.UP: _Direction(shared.up_bps),
+            Stage.DOWN: _Direction(Limit.of(shared.down_bps, shared.down_traces)),
+            Stage.UP: _Direction(Limit.of(shared.up_bps, shared.up_traces)),
         }
         self._work: dict[str, Work] = {}
 
-    def begin(self, client: str, round: int, modelled_s: float) -> None:
+    def begin(self, client: str, round: int, work: BegunWork) -> None:
         """Begin the work of a device now. Work that it had before must have ended.
 
         Args:
-            modelled_s: seconds that the work takes if the device has its link for itself.
+            work: the work if the device has its link for itself.
         """
         line = self._lines[client]
-        alone_s = line.transfer_s(self._bits[Stage.DOWN] / 8, self._bits[Stage.UP] / 8)
-        train_s = max(0.0, modelled_s - alone_s)
+        traffic = self._bits[Stage.DOWN] / 8, self._bits[Stage.UP] / 8
+        train_s = line.training_s(work.work_s, *traffic, work.at_s)
         self._work[client] = Work(round, train_s, Stage.ASKING, self.now_s + line.rtt_s / 2)
 
     def work(self) -> Mapping[str, Work]:
@@ -185,11 +224,11 @@ class FluidLink:
             if names:
                 direction.change(work[names[0]].at_s, ())
 
-    def predicted(self, beginning: Mapping[str, tuple[int, float]]) -> Mapping[str, float]:
+    def predicted(self, beginning: Mapping[str, tuple[int, BegunWork]]) -> Mapping[str, float]:
         """When the work of every device ends if no work begins later, by client.
 
         Args:
-            beginning: round and modelled seconds of the work that begins now.
+            beginning: round and work of the devices that begin now, as for `begin`.
         """
         future = self._copy()
         for client, order in beginning.items():
@@ -221,7 +260,8 @@ class FluidLink:
             waiting: a heap of the ends of all stages that are no transfers, with their clients.
         """
         through = {stage: flows.ending(now_s) for stage, flows in self._flows.items()}
-        changed = {stage for stage, clients in through.items() if clients}
+        turned = (stage for stage, flows in self._flows.items() if flows.turns(now_s))
+        changed = {*turned, *(stage for stage, clients in through.items() if clients)}
         ended = [client for clients in through.values() for client in clients]
         while waiting and waiting[0][0] <= now_s:
             ended.append(heappop(waiting)[1])
@@ -250,10 +290,11 @@ class FluidLink:
             return self._next(client, work._replace(stage=stage), now_s)
         return work._replace(stage=stage, at_s=now_s, left_bits=self._bits[stage])
 
-    def _limit(self, client: str, stage: Stage) -> float:
+    def _limit(self, client: str, stage: Stage) -> Limit:
         line = self._lines[client]
-        limit = line.down_bps if stage is Stage.DOWN else line.up_bps
-        return math.inf if limit is None else limit
+        if stage is Stage.DOWN:
+            return Limit.of(line.down_bps, line.down_traces)
+        return Limit.of(line.up_bps, line.up_traces)
 
     def _copy(self) -> "FluidLink":
         copy = FluidLink(SharedLine(), self._lines, 0.0, 0.0)

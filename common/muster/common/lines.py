@@ -5,10 +5,10 @@ TCP is measured too, but decides nothing.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -38,8 +38,11 @@ class LineTrace(Section):
     start_s: float = 0.0
     """Where in the recording the link is at scenario second 0."""
 
+    share: Positive = 1.0
+    """The part of the rate that is used."""
+
     most_bps: Positive | None = None
-    """The rate is never faster, because of lost packets. Absent: no limit."""
+    """The rate is never faster. Absent: no limit."""
 
     stalled_s_a_bit: Annotated[float, Field(ge=0)] = 0.0
     """Seconds for which the link stalls after every bit in the mean, because of lost packets."""
@@ -50,31 +53,49 @@ class LineTrace(Section):
         Raises:
             ValueError: the file cannot be read.
         """
-        return _rate_of(self.file, self.format, self.direction, self.most_bps, self.stalled_s_a_bit)
+        reads = self.file, self.format, self.direction
+        return _rate_of(*reads, self.share, self.most_bps, self.stalled_s_a_bit)
 
-    def passing_s(self, bits: float, at_s: float) -> float:
-        """Seconds in which `bits` pass if they begin at scenario second `at_s`."""
-        begin_s = at_s + self.start_s
-        return self.rate().finish(begin_s, bits) - begin_s
+    def piece(self, at_s: float) -> tuple[float, float]:
+        """The rate from scenario second `at_s` on, in bits per second, and until when it holds."""
+        bps, until = self.rate().piece(at_s + self.start_s)
+        return bps, max(until - self.start_s, math.nextafter(at_s, math.inf))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _rate_of(
     file: str,
     format: str | None,
     direction: Direction,
+    share: float,
     most_bps: float | None,
     stalled_s_a_bit: float,
 ) -> RateOverTime:
     rate = read_rate(Path(file), direction, format).coarse(_MODEL_STEP_S)
-    if most_bps is None and not stalled_s_a_bit:
+    if share == 1 and most_bps is None and not stalled_s_a_bit:
         return rate
-    return rate.slowed(most_bps or math.inf, stalled_s_a_bit)
+    return rate.changed(share, most_bps or math.inf, stalled_s_a_bit)
 
 
 @lru_cache(maxsize=1024)
 def _span_s(rate: RateOverTime, bits: float) -> tuple[float, float]:
     return rate.span_s(bits)
+
+
+def _passing_s(traces: Sequence[LineTrace], bits: float, at_s: float) -> float:
+    """Seconds in which `bits` pass from scenario second `at_s` on, at the slowest of the traces."""
+    if len(traces) == 1:
+        begin_s = at_s + traces[0].start_s
+        return traces[0].rate().finish(begin_s, bits) - begin_s
+    now_s = at_s
+    while bits > 0:
+        pieces = [trace.piece(now_s) for trace in traces]
+        bps, until_s = min(bps for bps, _ in pieces), min(until_s for _, until_s in pieces)
+        if bits <= bps * (until_s - now_s):
+            return now_s + bits / bps - at_s
+        bits -= bps * (until_s - now_s)
+        now_s = until_s
+    return now_s - at_s
 
 
 class LinkModel(Section):
@@ -86,9 +107,9 @@ class LinkModel(Section):
     up_bps: Positive | None = None
     """Bits per second from the device, in the long run. Absent: no limit."""
 
-    down_trace: LineTrace | None = None
-    up_trace: LineTrace | None = None
-    """How the rates vary in scenario time. Absent: they do not."""
+    down_traces: tuple[LineTrace, ...] = ()
+    up_traces: tuple[LineTrace, ...] = ()
+    """Recorded rates, of which the slowest counts. Without any, the rate does not vary."""
 
     rtt_s: Annotated[float, Field(ge=0)] = 0.0
     """Round-trip time of a small message in seconds."""
@@ -96,18 +117,18 @@ class LinkModel(Section):
     @property
     def varies(self) -> bool:
         """Whether modelled transfers depend on when they begin."""
-        return self.down_trace is not None or self.up_trace is not None
+        return bool(self.down_traces or self.up_traces)
 
     def down_s(self, bytes_down: float, at_s: float = 0.0) -> float:
         """Seconds in which a device receives `bytes_down`, from scenario second `at_s`."""
-        if self.down_trace is not None:
-            return self.down_trace.passing_s(8 * bytes_down, at_s)
+        if self.down_traces:
+            return _passing_s(self.down_traces, 8 * bytes_down, at_s)
         return 8 * bytes_down / self.down_bps if self.down_bps else 0.0
 
     def up_s(self, bytes_up: float, at_s: float = 0.0) -> float:
         """Seconds in which a device sends `bytes_up`, from scenario second `at_s`."""
-        if self.up_trace is not None:
-            return self.up_trace.passing_s(8 * bytes_up, at_s)
+        if self.up_traces:
+            return _passing_s(self.up_traces, 8 * bytes_up, at_s)
         return 8 * bytes_up / self.up_bps if self.up_bps else 0.0
 
     def transfers(
@@ -125,16 +146,30 @@ class LinkModel(Section):
         down_s, up_s = self.transfers(bytes_down, bytes_up, at_s, train_s)
         return down_s + up_s + 2 * self.rtt_s
 
+    def training_s(
+        self, work_s: float, bytes_down: float, bytes_up: float, at_s: float = 0.0
+    ) -> float:
+        """Seconds of training in work that takes `work_s` with its transfers, from `at_s` on."""
+        if not self.varies:
+            return max(0.0, work_s - self.transfer_s(bytes_down, bytes_up))
+        down_s = self.down_s(bytes_down, at_s + self.rtt_s / 2)
+        if not self.up_traces:
+            return max(0.0, work_s - down_s - self.up_s(bytes_up) - 2 * self.rtt_s)
+        [trace] = self.up_traces
+        end_s = at_s + work_s - self.rtt_s + trace.start_s
+        begin_s = trace.rate().latest(end_s, 8 * bytes_up) - trace.start_s
+        return max(0.0, begin_s - at_s - self.rtt_s - down_s)
+
     def bounds_s(self, bytes_down: float, bytes_up: float) -> tuple[float, float]:
-        """The shortest and the longest `transfer_s`, whenever it begins."""
+        """The shortest and the longest `transfer_s` of a device's own link, whenever it begins."""
         if not self.varies:
             seconds = self.transfer_s(bytes_down, bytes_up)
             return seconds, seconds
         spans = [
-            (seconds, seconds) if trace is None else _span_s(trace.rate(), 8 * nbytes)
-            for trace, seconds, nbytes in (
-                (self.down_trace, self.down_s(bytes_down), bytes_down),
-                (self.up_trace, self.up_s(bytes_up), bytes_up),
+            _span_s(traces[0].rate(), 8 * nbytes) if traces and nbytes else (seconds, seconds)
+            for traces, seconds, nbytes in (
+                (self.down_traces, self.down_s(bytes_down), bytes_down),
+                (self.up_traces, self.up_s(bytes_up), bytes_up),
             )
         ]
         least_s, most_s = (math.fsum(of_all) for of_all in zip(*spans, strict=True))
@@ -161,6 +196,10 @@ class SharedLine(Section):
     down_bps: Positive | None = None
     up_bps: Positive | None = None
 
+    down_traces: tuple[LineTrace, ...] = ()
+    up_traces: tuple[LineTrace, ...] = ()
+    """Recorded rates; at most one for each direction, whose mean is the rate above."""
+
     slots: Annotated[int, Field(gt=0)] | None = None
     """Number of devices that can transfer in a round (at once, with overflow "queue"). Absent:
     all."""
@@ -175,7 +214,13 @@ class SharedLine(Section):
         return limited or (self.slots is not None and self.overflow == "queue")
 
     def extra_s(
-        self, line: LinkModel, bytes_down: float, bytes_up: float, rank: int, n: int
+        self,
+        line: LinkModel,
+        bytes_down: float,
+        bytes_up: float,
+        rank: int,
+        n: int,
+        begun: "BegunWork",
     ) -> float:
         """Modelled seconds that sharing the link adds to a device's transfers.
 
@@ -185,31 +230,65 @@ class SharedLine(Section):
         Args:
             rank: rank of the device among those that transfer in the round, from 0.
             n: number of devices that transfer in the round.
+            begun: the work of the device as if it had its link for itself.
         """
         queueing = self.slots is not None and self.overflow == "queue"
         turn, at_once = 1, n
         if queueing:
             assert self.slots is not None
             turn, at_once = rank // self.slots + 1, min(n, self.slots)
-        down = SharedLine._at(line.down_bps, self.down_bps, at_once)
-        up = SharedLine._at(line.up_bps, self.up_bps, at_once)
-        together = LinkModel(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
-        return turn * together.transfer_s(bytes_down, bytes_up) - line.transfer_s(
-            bytes_down, bytes_up
-        )
+        together = self._together(line, at_once)
+        traffic, train_s = (bytes_down, bytes_up), 0.0
+        if together.varies:
+            train_s = line.training_s(begun.work_s, *traffic, begun.at_s)
+        when = begun.at_s, train_s
+        return turn * together.transfer_s(*traffic, *when) - line.transfer_s(*traffic, *when)
 
     def least(self, line: LinkModel, at_once: int) -> LinkModel:
         """The link of a device when `at_once` devices of the group transfer; decides timeouts."""
         if self.slots is not None and self.overflow == "queue":
             at_once = min(at_once, self.slots)
-        down = SharedLine._at(line.down_bps, self.down_bps, at_once)
-        up = SharedLine._at(line.up_bps, self.up_bps, at_once)
-        return LinkModel(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
+        together = self._together(line, at_once)
+        return together.model_copy(update={"down_traces": (), "up_traces": ()})
 
-    @staticmethod
-    def _at(own: float | None, shared: float | None, at_once: int) -> float | None:
-        fair = shared / at_once if shared else None
-        return min(own, fair) if own and fair else own or fair
+    def _together(self, line: LinkModel, at_once: int) -> LinkModel:
+        """The link of a device when each of `at_once` devices has the same part of this link."""
+        down, up = (None if bps is None else bps / at_once for bps in (self.down_bps, self.up_bps))
+        return LinkModel(
+            down_bps=_slower(line.down_bps, down),
+            up_bps=_slower(line.up_bps, up),
+            down_traces=_slowest(line.down_traces, line.down_bps, self.down_traces, down, at_once),
+            up_traces=_slowest(line.up_traces, line.up_bps, self.up_traces, up, at_once),
+            rtt_s=line.rtt_s,
+        )
+
+
+def _slower(own_bps: float | None, fair_bps: float | None) -> float | None:
+    return min(own_bps, fair_bps) if own_bps and fair_bps else own_bps or fair_bps
+
+
+def _slowest(
+    own: tuple[LineTrace, ...],
+    own_bps: float | None,
+    shared: tuple[LineTrace, ...],
+    fair_bps: float | None,
+    at_once: int,
+) -> tuple[LineTrace, ...]:
+    """The recorded rates of a device that shares a link.
+
+    Args:
+        own_bps, fair_bps: the rate of its own link and its part of the shared one, in the mean.
+    """
+    if own and shared:
+        return own + _each(shared, share=1 / at_once)
+    if own:
+        limits = [each for each in (own[0].most_bps, fair_bps) if each is not None]
+        return _each(own, most_bps=min(limits, default=None))
+    return _each(shared, share=1 / at_once, most_bps=own_bps)
+
+
+def _each(traces: tuple[LineTrace, ...], **changes: float | None) -> tuple[LineTrace, ...]:
+    return tuple(trace.model_copy(update=changes) for trace in traces)
 
 
 def turns(seed: int, group: str, round: int, clients: Collection[str]) -> list[str]:
@@ -223,6 +302,18 @@ def turns(seed: int, group: str, round: int, clients: Collection[str]) -> list[s
     return [ordered[place] for place in drawn]
 
 
+class BegunWork(NamedTuple):
+    """The work of a device that has its link for itself.
+
+    Attributes:
+        at_s: scenario seconds at which the step began in which the device was called.
+        work_s: modelled seconds from the call to the end.
+    """
+
+    at_s: float
+    work_s: float
+
+
 def extra_seconds(
     shared: SharedLine,
     seed: int,
@@ -231,15 +322,18 @@ def extra_seconds(
     lines: Mapping[str, LinkModel],
     bytes_down: float,
     bytes_up: float,
+    work: Mapping[str, BegunWork],
 ) -> dict[str, float]:
     """Modelled seconds that sharing adds to the transfers of each device in a round.
 
     Args:
         lines: link models of the devices that transfer in the round, by client.
+        work: their work as if they had their links for themselves.
     """
     order = turns(seed, group, round, lines)
+    traffic = bytes_down, bytes_up
     return {
-        client: shared.extra_s(lines[client], bytes_down, bytes_up, rank, len(order))
+        client: shared.extra_s(lines[client], *traffic, rank, len(order), work[client])
         for rank, client in enumerate(order)
     }
 

@@ -123,11 +123,11 @@ def test_slowdowns_of_faults_that_overlap_multiply() -> None:
         fault("slow", 1, 4, ("a", "b"), factor=2.0), fault("slow", 3, 6, ("b",), factor=5.0)
     )
     work = Effort(np.full(3, 7.0), np.ones(3), np.zeros(3), np.zeros(3), 0.0, 0.0)
-    trained = [both.slowed(step, work).train_s.tolist() for step in range(7)]
+    trained = [both.effort_at(step, work).train_s.tolist() for step in range(7)]
     assert trained == [
         [7, 7, 7], [14, 14, 7], [14, 14, 7], [14, 70, 7], [7, 35, 7], [7, 35, 7], [7, 7, 7],
     ]  # fmt: skip
-    np.testing.assert_array_equal(both.slowed(3, work).transfer_s, work.transfer_s)
+    np.testing.assert_array_equal(both.effort_at(3, work).transfer_s, work.transfer_s)
 
 
 def test_drains_of_faults_that_overlap_add_up() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from muster.common.fluid import FluidLink
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import BegunWork, LinkModel, SharedLine
 from muster.emulator.gateway.flows import DirectionalLink
 from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited
 from muster.emulator.gateway.shaping import Shaper
@@ -44,7 +44,7 @@ def by_the_model(shared_bps: float, own_bps: Mapping[str, float | None]) -> dict
     link = FluidLink(SharedLine(down_bps=shared_bps), lines, NBYTES, 0)
     for name in sorted(STARTS_S, key=STARTS_S.__getitem__):
         link.play(STARTS_S[name])
-        link.begin(name, 1, 0.0)
+        link.begin(name, 1, BegunWork(STARTS_S[name], 0.0))
     link.play(math.inf)
     return {name: work.at_s for name, work in link.work().items()}
 

@@ -234,7 +234,7 @@ class Worker:
     def _answer(self, call: Call, choice: Choice, batch: CallBatch) -> Answer:
         device = self._devices[call.key.client]
         works = choice.decision is not Decision.DECLINE
-        whole_s = device.modelled_s(batch.work, choice.slowdown)
+        whole_s = device.modelled_s(batch.work, choice.slowdown, choice.step)
         modelled_s = whole_s * choice.share if works else 0.0
         return Answer(
             call.key,

@@ -63,6 +63,7 @@ class Learner:
         faults: the faults of its updates.
         seed: the scenario's, for these faults.
         utility: how the device decides whether a model serves it; None: it does not ask.
+        step_s: scenario seconds of a step of its life.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Learner:
         faults: Sequence[DeviceFault] = (),
         seed: int = 0,
         utility: UtilitySettings | None = None,
+        step_s: float = 1.0,
     ) -> None:
         self.client = config.client
         self.session = Session(config.client, lockstep)
@@ -96,6 +98,7 @@ class Learner:
         self.faulty = bool(self._faults)
         self.line = line
         self._speed = config.examples_per_s
+        self._step_s = step_s
         self._clock = clock
         self._modelled: tuple[TrainingConfig | None, float, float] = None, 0.0, 0.0
         self._judge: ModelJudge | None = None
@@ -196,7 +199,7 @@ class Learner:
             train_s=self._clock.monotonic() - began + (0.0 if ahead is None else ahead.seconds),
             fetch_s=download.seconds,
             loss=trained.loss,
-            modelled_s=self.modelled_s(work, slowdown),
+            modelled_s=self.modelled_s(work, slowdown, step),
             fetch_wait_s=download.wait_s,
             fetched_at=download.at,
             steps=trained.train_steps,
@@ -401,16 +404,21 @@ class Learner:
         """What faults let arrive in place of the body of its update before it arrives whole."""
         return self._faults.at(call.key.round, step).damage(body)
 
-    def modelled_s(self, work: TrainingConfig, slowdown: float = 1.0) -> float:
+    def modelled_s(self, work: TrainingConfig, slowdown: float = 1.0, step: int = 0) -> float:
         """Modelled seconds of a round's work: training and transfers over the device's own link.
 
         Args:
             slowdown: factor of the training, from faults.
+            step: the step of the device's life at which it was called.
         """
         if self._modelled[0] is not work:  # cached: called several times in every round
             transfer_s = self.line.transfer_s(*self.body_sizes(work))
             self._modelled = work, self.train_s(work), transfer_s
-        return self._modelled[1] * slowdown + self._modelled[2]
+        train_s = self._modelled[1] * slowdown
+        if not self.line.varies:
+            return train_s + self._modelled[2]
+        at_s = step * self._step_s
+        return train_s + self.line.transfer_s(*self.body_sizes(work), at_s, train_s)
 
     def train_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of training in a round: examples seen divided by the device's speed."""

@@ -158,7 +158,7 @@ class DevicePolicy:
             State() if kept else self._state_before(call)
             for call, kept in zip(calls, held, strict=True)
         ]
-        effort, slowdown = lives.slowed(step, self._effort(work)), lives.slowdown(step)
+        effort, slowdown = lives.effort_at(step, self._effort(work)), lives.slowdown(step)
         look, verdict = lives.look(step), lives.decide(step, effort)
         places = np.array([self._places[call.key.client] for call in calls])
         working = places[verdict.accepted[places] & ~np.array(held)]

@@ -17,6 +17,7 @@ class Effort(NamedTuple):
         transfer_s: seconds of the transfers of model and update; 0 if no link is emulated.
         down_s, up_s: seconds of the transfers in which the radio receives and sends. NaN stands for
             `bytes_down` or `bytes_up` over the nominal rate of the device's network.
+        lines: the links of the devices, if any of them varies over time; otherwise empty.
     """
 
     train_s: FloatArray
@@ -25,6 +26,13 @@ class Effort(NamedTuple):
     up_s: FloatArray
     bytes_down: float
     bytes_up: float
+    lines: Sequence[LinkModel] = ()
+
+    def at(self, at_s: float) -> "Effort":
+        """The effort of devices that are called at scenario second `at_s`."""
+        if not self.lines:
+            return self
+        return _effort_at(at_s, self.train_s, self.lines, self.bytes_down, self.bytes_up)
 
     def slowed(self, factor: FloatArray) -> "Effort":
         """The effort of devices whose training takes `factor` times as long, shape (n,)."""
@@ -42,6 +50,14 @@ class Effort(NamedTuple):
         return work_s
 
     @property
+    def longest_s(self) -> float:
+        """The longest work of any device, whenever it is called."""
+        if not self.lines:
+            return float(self.work_s.max(initial=0.0))
+        transfers_s = [line.bounds_s(self.bytes_down, self.bytes_up)[1] for line in self.lines]
+        return float((self.train_s + transfers_s).max(initial=0.0))
+
+    @property
     def devices(self) -> int:
         return len(self.train_s)
 
@@ -49,14 +65,33 @@ class Effort(NamedTuple):
 def effort_of(
     train_s: FloatArray, lines: Sequence[LinkModel], bytes_down: float, bytes_up: float
 ) -> Effort:
-    """The effort of a round for devices with these links.
+    """The effort of a round for devices with these links, if they are called at scenario second 0.
 
     Args:
         train_s: modelled seconds of training, shape (n,).
     """
-    down_s = [line.down_s(bytes_down) if line.down_bps else np.nan for line in lines]
-    up_s = [line.up_s(bytes_up) if line.up_bps else np.nan for line in lines]
-    transfer_s = [line.transfer_s(bytes_down, bytes_up) for line in lines]
+    effort = _effort_at(0.0, train_s, lines, bytes_down, bytes_up)
+    return effort if any(line.varies for line in lines) else effort._replace(lines=())
+
+
+def _effort_at(
+    at_s: float,
+    train_s: FloatArray,
+    lines: Sequence[LinkModel],
+    bytes_down: float,
+    bytes_up: float,
+) -> Effort:
+    traffic = bytes_down, bytes_up
+    transfers = [
+        line.transfers(*traffic, at_s, float(of_device))
+        for line, of_device in zip(lines, train_s, strict=True)
+    ]
+    seconds = list(zip(lines, *zip(*transfers, strict=True), strict=True)) if transfers else []
     return Effort(
-        train_s, np.array(transfer_s), np.array(down_s), np.array(up_s), bytes_down, bytes_up
+        train_s,
+        np.array([down_s + up_s + 2 * line.rtt_s for line, down_s, up_s in seconds]),
+        np.array([down_s if line.down_bps else np.nan for line, down_s, _ in seconds]),
+        np.array([up_s if line.up_bps else np.nan for line, _, up_s in seconds]),
+        *traffic,
+        lines,
     )

@@ -272,10 +272,11 @@ class DeviceSimulation:
         effects = self._effects.at(step)
         return None if effects is None else effects.slowdown
 
-    def slowed(self, step: int, effort: Effort) -> Effort:
-        """The effort of a round's work in a step, after faults that slow devices down."""
+    def effort_at(self, step: int, effort: Effort) -> Effort:
+        """The effort of work that begins with a step, after faults that slow devices down."""
         factor = self.slowdown(step)
-        return effort if factor is None else effort.slowed(factor)
+        slowed = effort if factor is None else effort.slowed(factor)
+        return slowed.at(step * self.cast.step_s)
 
     def decide(self, step: int, effort: Effort) -> Decided:
         """Decide what every device would do if it were called at the beginning of a step."""

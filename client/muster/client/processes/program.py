@@ -97,6 +97,7 @@ class Pack:
                 config.faults,
                 config.seed,
                 config.utility,
+                config.clock.round_s,
             )
             for member in config.devices
         }

@@ -87,6 +87,19 @@ class RateOverTime:
             return start_s
         return max(start_s, self.instant(self.total(start_s) + bits))
 
+    def latest(self, end_s: float, bits: float) -> float:
+        """The latest instant at which `bits` may begin to pass, to have passed at `end_s`."""
+        total = self.total(end_s) - bits
+        loops, target = divmod(total, self._loop_bits)
+        slack = _SLACK_BITS + _ULPS * abs(total)
+        if target + slack >= self._loop_bits:
+            loops, target = loops + 1, 0.0
+        place = bisect_right(self._bits, target + slack, 1, len(self._bits) - 1)
+        before, after = self._bits[place - 1], self._bits[place]
+        begin, end = self._instants[place - 1], self._instants[place]
+        share = max(0.0, (target - before) / (after - before))
+        return loops * self.period_s + begin + (end - begin) * share
+
     def piece(self, instant: float) -> tuple[float, float]:
         """The rate after an instant, in bits per second, and until when it holds."""
         loops, within = divmod(instant, self.period_s)
@@ -138,9 +151,10 @@ class RateOverTime:
         """The shortest and the longest time that `bits` > 0 take, whenever they begin."""
         begins = self.instants[:-1]
         of_begins = self._instants_of(self._totals(begins) + bits) - begins
-        ends = self.bits[1:]
-        of_ends = self._instants_of(ends) - self._instants_of(ends - bits)
-        found = np.concatenate([of_begins, of_ends])  # between these, it changes steadily
+        of_ends = self.instants[1:] - self._instants_of(self.bits[1:] - bits)
+        # Between these, it changes steadily. Where nothing passes for a while, the one that just
+        # misses the last bit waits for the next.
+        found = np.concatenate([of_begins, of_ends])
         return float(found.min()), float(found.max())
 
     def coarse(self, step_s: float) -> "RateOverTime":
@@ -154,9 +168,9 @@ class RateOverTime:
             grid = grid[:-1]
         return RateOverTime(grid, np.interp(grid, self.instants, self.bits))
 
-    def slowed(self, most_bps: float, stalled_s_a_bit: float) -> "RateOverTime":
-        """At most `most_bps`, with a pause of `stalled_s_a_bit` after every bit."""
-        bps = np.minimum(self._rates(), most_bps)
+    def changed(self, share: float, most_bps: float, stalled_s_a_bit: float) -> "RateOverTime":
+        """A share of it, at most `most_bps`, with a pause of `stalled_s_a_bit` after every bit."""
+        bps = np.minimum(share * self._rates(), most_bps)
         return RateOverTime.of_pieces(np.diff(self.instants), bps / (1 + bps * stalled_s_a_bit))
 
     def _rates(self) -> FloatArray:

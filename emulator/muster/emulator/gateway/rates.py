@@ -254,17 +254,17 @@ def model_of(shape: Shape) -> LinkModel:
     return LinkModel(
         down_bps=mean_bps(shape, "down"),
         up_bps=mean_bps(shape, "up"),
-        down_trace=_line_trace(shape, shape.trace_down, "down"),
-        up_trace=_line_trace(shape, shape.trace_up, "up"),
+        down_traces=_line_traces(shape, shape.trace_down, "down"),
+        up_traces=_line_traces(shape, shape.trace_up, "up"),
         rtt_s=shape.rtt_s,
     )
 
 
-def _line_trace(shape: Shape, file: str | None, direction: Direction) -> LineTrace | None:
+def _line_traces(shape: Shape, file: str | None, direction: Direction) -> tuple[LineTrace, ...]:
     if file is None:
-        return None
+        return ()
     loss = loss_of(shape)
-    return LineTrace(
+    trace = LineTrace(
         file=file,
         format=shape.trace_format,
         direction=direction,
@@ -272,3 +272,4 @@ def _line_trace(shape: Shape, file: str | None, direction: Direction) -> LineTra
         most_bps=8 * loss.bound if loss else None,
         stalled_s_a_bit=loss.stalled_s_a_byte / 8 if loss else 0.0,
     )
+    return (trace,)

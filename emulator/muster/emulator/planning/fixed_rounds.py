@@ -14,7 +14,7 @@ from muster.client.faults.scheduled import DeviceFault
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError
-from muster.common.lines import extra_seconds
+from muster.common.lines import BegunWork, extra_seconds
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.fleet.lives import by_group, life_of, members_of
 from muster.emulator.planning.group_lives import CallResults, GroupLives
@@ -105,18 +105,24 @@ class FixedRounds:
                 continue
             results = lives.call(number, step, called)
             tally.calls(number, lives, results)
-            took_s = results.effort.work_s[results.delivering] + _extra_s(lives, number, results)
+            took_s = results.effort.work_s[results.delivering] + _extra_s(
+                lives, number, step * self._scenario.clock.round_s, results
+            )
             tally.late(number, int(np.count_nonzero(took_s > deadline_s)))
 
 
-def _extra_s(lives: GroupLives, round: int, results: CallResults) -> FloatArray:
+def _extra_s(lives: GroupLives, round: int, at_s: float, results: CallResults) -> FloatArray:
     """Modelled seconds that sharing the link adds for each delivering device."""
     delivering = results.delivering
     if not lives.shared.delays:
         return np.zeros(len(delivering))
     lines = {lives.members[place].client: lives.members[place].line for place in delivering}
     traffic = lives.effort.bytes_down, lives.effort.bytes_up
-    extra = extra_seconds(lives.shared, lives.seed, lives.name, round, lines, *traffic)
+    work = {
+        client: BegunWork(at_s, float(results.effort.work_s[place]))
+        for client, place in zip(lines, delivering, strict=True)
+    }
+    extra = extra_seconds(lives.shared, lives.seed, lives.name, round, lines, *traffic, work)
     return np.array([extra[client] for client in lines])
 
 

@@ -55,7 +55,8 @@ class GroupLives(NamedTuple):
         members: the devices; the other sequences and arrays are in their order.
         devices: their simulation.
         shared: the model of the link that they share.
-        effort: their work in a round, without faults that slow them down.
+        effort: their work in a round that begins at scenario second 0, without faults that slow
+            them down.
         first: the place of the first of them among the enrolled devices of the group.
     """
 
@@ -101,7 +102,7 @@ class GroupLives(NamedTuple):
         Args:
             called: their places, ascending.
         """
-        effort = self.devices.slowed(step, self.effort)
+        effort = self.devices.effort_at(step, self.effort)
         verdict = self._with_slots(round, called, self.devices.decide(step, effort))
         self.devices.take_part(called[verdict.accepted[called]], verdict, effort)
         return CallResults(called, verdict, effort)

@@ -152,7 +152,7 @@ def _of_work(
     """Report work that lasts into the next round, because it is interrupted if its device is not
     available then."""
     members = members_of(scenario, group, of_group)
-    longest_s = learning.effort(scenario, group, members).work_s.max(initial=0.0)
+    longest_s = learning.effort(scenario, group, members).longest_s
     if longest_s >= scenario.clock.round_s:
         yield (
             f"device, link: expected work that ends within a round (clock.round_s = "

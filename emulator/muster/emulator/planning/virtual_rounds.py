@@ -81,7 +81,8 @@ class VirtualRounds:
         }
         lines = {name: of_group.shared for name, of_group in lives.items()}
         sizes = {name: (g.effort.bytes_down, g.effort.bytes_up) for name, g in lives.items()}
-        self._links = links_of(server.mode, lines, self._devices, scenario.seed, sizes)
+        step_s = scenario.clock.round_s
+        self._links = links_of(server.mode, lines, self._devices, scenario.seed, sizes, step_s)
         idle = idle_s(scenario.clock.kind, scenario.clock.round_s)
         self._rules = Rules.of(server.mode, *limits, lockstep=True, idle_s=idle)
 

@@ -134,7 +134,7 @@ class Coordinator:
             settings.stall_s, clock, tell, patience, self._signals, run_folder / NO_ROOM
         )
         self._shared_links = links_of(
-            settings.mode, config.shared, fleet.devices, config.seed, formats.sizes
+            settings.mode, config.shared, fleet.devices, config.seed, formats.sizes, config.round_s
         )
         self._failures = failures = Failures(config.errors_in_a_row, fleet.devices)
         self._dispatch = Dispatch(

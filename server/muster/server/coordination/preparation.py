@@ -42,16 +42,18 @@ def links_of(
     devices: Mapping[str, EnrolledDevice],
     seed: int,
     sizes: Mapping[str, tuple[float, float]],
+    step_s: float,
 ) -> SharedLinks:
     """The model of the shared links.
 
     Args:
         shared: the shared link of each group that has one.
         sizes: the largest bodies that travel down and up for a call, in bytes, by group.
+        step_s: scenario seconds of a step of the devices' lives.
     """
     if mode.outlives_round():
-        return SharedFlows(shared, devices, sizes)
-    return SharedLinkModel(shared, devices, seed, sizes)
+        return SharedFlows(shared, devices, sizes, step_s)
+    return SharedLinkModel(shared, devices, seed, sizes, step_s)
 
 
 def calls_ahead(config: ServerProcess) -> bool:

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 
 from muster.common.errors import RunFailed
 from muster.common.fluid import FluidLink, Stage, Work
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import BegunWork, LinkModel, SharedLine
 from muster.server.account.run_rows import SharedWorkRow
 from muster.server.account.transaction import EndedWork
-from muster.server.coordination.shared_links import SharedLinks
+from muster.server.coordination.shared_links import SharedLinks, begun_work
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.cohort import WorkTime, times_alone
 from muster.server.rounds.round import Round
@@ -32,6 +32,7 @@ class SharedFlows(SharedLinks):
         shared: the shared link of each group that has one.
         devices: all devices, by client. `busy_until_s` of those that share a link is kept here.
         sizes: the largest bodies that travel down and up for a call, in bytes, by group.
+        step_s: scenario seconds of a step of the devices' lives.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class SharedFlows(SharedLinks):
         shared: Mapping[str, SharedLine],
         devices: Mapping[str, EnrolledDevice],
         sizes: Mapping[str, tuple[float, float]],
+        step_s: float = 1.0,
     ) -> None:
         self._devices = devices
+        self._step_s = step_s
         self._links = {
             group: FluidLink(line, _lines(devices, group), *sizes[group])
             for group, line in shared.items()
@@ -66,7 +69,7 @@ class SharedFlows(SharedLinks):
         found = dict(alone)
         for group, link in self._links.items():
             of_group = {c: t for c, t in alone.items() if self._devices[c].group == group}
-            ends = link.predicted(_beginning(link, of_group))
+            ends = link.predicted(self._beginning(link, of_group))
             for client, time in of_group.items():
                 seconds = ends[client] - time.begun_s
                 found[client] = time._replace(modelled_s=seconds, end_s=ends[client])
@@ -92,11 +95,22 @@ class SharedFlows(SharedLinks):
                 )
         for group, link in self._links.items():
             of_group = {c: t for c, t in alone.items() if self._devices[c].group == group}
-            for client, (number, modelled_s) in _beginning(link, of_group).items():
-                link.begin(client, number, modelled_s)
+            for client, (number, work) in self._beginning(link, of_group).items():
+                link.begin(client, number, work)
                 self._open.add(client)
             link.play(next_s)
             self._note(link, sorted(self._open & link.work().keys()))
+
+    def _beginning(
+        self, link: FluidLink, alone: Mapping[str, WorkTime]
+    ) -> dict[str, tuple[int, BegunWork]]:
+        """Round and work of the devices that begin now."""
+        known = link.work()
+        return {
+            client: (time.round, begun_work(time, self._step_s))
+            for client, time in alone.items()
+            if client not in known or known[client].round != time.round
+        }
 
     def _note(self, link: FluidLink, clients: Iterable[str]) -> None:
         """Note how far the work of these devices is, and until when they are busy."""
@@ -130,16 +144,6 @@ class SharedFlows(SharedLinks):
 
 def _lines(devices: Mapping[str, EnrolledDevice], group: str) -> dict[str, LinkModel]:
     return {client: device.line for client, device in devices.items() if device.group == group}
-
-
-def _beginning(link: FluidLink, alone: Mapping[str, WorkTime]) -> dict[str, tuple[int, float]]:
-    """Round and modelled seconds of the work that begins now."""
-    known = link.work()
-    return {
-        client: (time.round, time.modelled_s)
-        for client, time in alone.items()
-        if client not in known or known[client].round != time.round
-    }
 
 
 def _busy_until_s(work: Work) -> float:

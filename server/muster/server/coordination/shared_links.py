@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from muster.common.lines import LinkModel, SharedLine, extra_seconds
+from muster.common.lines import BegunWork, LinkModel, SharedLine, extra_seconds
 from muster.server.account.run_rows import SharedWorkRow
 from muster.server.account.transaction import EndedWork
 from muster.server.fleet.devices import EnrolledDevice
@@ -12,6 +12,7 @@ from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Sharing
+from muster.server.rounds.steps import step_at
 
 
 class SharedLinks:
@@ -46,6 +47,11 @@ class SharedLinks:
         """
 
 
+def begun_work(time: WorkTime, step_s: float) -> BegunWork:
+    """Work as its device modelled it. A device knows scenario time by the steps of its life."""
+    return BegunWork(step_at(time.begun_s, step_s) * step_s, time.modelled_s)
+
+
 class SharedLinkModel(SharedLinks):
     """Shared links in the synchronous mode: the devices whose updates came in a round divide the
     rate equally.
@@ -54,6 +60,7 @@ class SharedLinkModel(SharedLinks):
         shared: the shared link of each group that has one.
         devices: all devices, by client.
         sizes: the largest bodies that travel, by group.
+        step_s: scenario seconds of a step of the devices' lives.
     """
 
     def __init__(
@@ -62,11 +69,13 @@ class SharedLinkModel(SharedLinks):
         devices: Mapping[str, EnrolledDevice],
         seed: int,
         sizes: Mapping[str, tuple[float, float]],
+        step_s: float = 1.0,
     ) -> None:
         self._shared = {group: line for group, line in shared.items() if line.delays}
         self._devices = devices
         self._seed = seed
         self._sizes = sizes
+        self._step_s = step_s
 
     @property
     def delays(self) -> bool:
@@ -79,15 +88,16 @@ class SharedLinkModel(SharedLinks):
         extra = self._extra_s(number, alone)
         return {client: time.delayed(extra.get(client, 0.0)) for client, time in alone.items()}
 
-    def _extra_s(self, number: int, clients: Iterable[str]) -> dict[str, float]:
+    def _extra_s(self, number: int, alone: Mapping[str, WorkTime]) -> dict[str, float]:
         lines = defaultdict[str, dict[str, LinkModel]](dict)
-        for client in clients:
+        for client in alone:
             device = self._devices[client]
             lines[device.group][client] = device.line
+        work = {client: begun_work(time, self._step_s) for client, time in alone.items()}
         extra: dict[str, float] = {}
         for group, shared in self._shared.items():
             extra |= extra_seconds(
-                shared, self._seed, group, number, lines[group], *self._sizes[group]
+                shared, self._seed, group, number, lines[group], *self._sizes[group], work
             )
         return extra
 

@@ -50,9 +50,8 @@ class WorkDurations:
         shared: dict[_Bounds, _Bounds] = {}  # most devices have the same
         for client, device in devices.items():
             if (training_s := device.training_s) is not None:
-                transfer_s = device.line.transfer_s(*sizes[device.group])
-                least_s, most_s = (seconds + transfer_s for seconds in training_s)
-                bounds = _Bounds(least_s, most_s)
+                transfers_s = device.line.bounds_s(*sizes[device.group])
+                bounds = _Bounds(*map(sum, zip(training_s, transfers_s, strict=True)))
                 self._bounds[client] = shared.setdefault(bounds, bounds)
 
     def of_answer(self, answer: Answer) -> Answer:
