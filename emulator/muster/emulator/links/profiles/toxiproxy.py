@@ -1,0 +1,39 @@
+"""Proxies of Toxiproxy with their toxics, as its HTTP API lists them: `latency` in ms one way, and
+`bandwidth` in kB/s for each connection, downstream unless they say otherwise."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from muster.emulator.links.profiles.profile import ForeignLink, json_of, number_in, tables_in
+
+
+def matches(content: bytes) -> bool:
+    return any(isinstance(table.get("toxics"), list) for table in tables_in(json_of(content)))
+
+
+def read(content: bytes) -> Sequence[ForeignLink]:
+    return [
+        _link(table)
+        for table in tables_in(json_of(content))
+        if isinstance(table.get("toxics"), list)
+    ]
+
+
+def _link(proxy: Mapping[str, Any]) -> ForeignLink:
+    name, rates, rtt_s, jitter_s, left_out = str(proxy.get("name", "proxy")), {}, 0.0, 0.0, []
+    for toxic in proxy["toxics"]:
+        if not isinstance(toxic, Mapping) or not isinstance(toxic.get("attributes"), Mapping):
+            raise ValueError(f"{name}: expected toxics with attributes, found {toxic!r:.60}")
+        attributes, kind = toxic["attributes"], toxic.get("type")
+        if kind == "latency":
+            rtt_s += number_in(attributes, "latency", 0) / 1000
+            jitter_s = max(jitter_s, number_in(attributes, "jitter", 0) / 1000)
+        elif kind == "bandwidth":
+            way = "up" if toxic.get("stream") == "upstream" else "down"
+            rates[way] = 8000 * number_in(attributes, "rate")
+        else:
+            left_out.append(str(kind))
+    note = "the rate is that of the device, and not of each connection" if rates else ""
+    if left_out:
+        note = "; ".join(filter(None, [note, f"left out, see faults: {', '.join(left_out)}"]))
+    return ForeignLink(name, rates.get("down"), rates.get("up"), rtt_s, jitter_s, note=note)
