@@ -62,6 +62,9 @@ class LineTrace(Section):
         return bps, max(until - self.start_s, math.nextafter(at_s, math.inf))
 
 
+LineTraces = Annotated[tuple[LineTrace, ...], Field(strict=False)]  # from JSON, they are lists
+
+
 @lru_cache(maxsize=1024)
 def _rate_of(
     file: str,
@@ -107,8 +110,8 @@ class LinkModel(Section):
     up_bps: Positive | None = None
     """Bits per second from the device, in the long run. Absent: no limit."""
 
-    down_traces: tuple[LineTrace, ...] = ()
-    up_traces: tuple[LineTrace, ...] = ()
+    down_traces: LineTraces = ()
+    up_traces: LineTraces = ()
     """Recorded rates, of which the slowest counts. Without any, the rate does not vary."""
 
     rtt_s: Annotated[float, Field(ge=0)] = 0.0
@@ -196,8 +199,8 @@ class SharedLine(Section):
     down_bps: Positive | None = None
     up_bps: Positive | None = None
 
-    down_traces: tuple[LineTrace, ...] = ()
-    up_traces: tuple[LineTrace, ...] = ()
+    down_traces: LineTraces = ()
+    up_traces: LineTraces = ()
     """Recorded rates; at most one for each direction, whose mean is the rate above."""
 
     slots: Annotated[int, Field(gt=0)] | None = None
