@@ -1,10 +1,15 @@
 """Tasks that have an owner."""
 
 import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
 
 import pytest
 
-from muster.common.concurrency import run_beside, run_to_end
+from muster.common.concurrency import on_stop, run_beside, run_to_end
 
 
 async def forever() -> None:
@@ -80,3 +85,55 @@ async def test_a_coroutine_runs_to_its_end_where_a_loop_is_running_as_in_a_noteb
     assert run_to_end(result()) == "done"
     with pytest.raises(ValueError, match="why"):
         run_to_end(raising(ValueError("why")))
+
+
+def in_a_loop_that_runs(work: Callable[[], object]) -> None:
+    """Call `work` inside a running event loop, which leaves Ctrl-C alone, as that of a notebook."""
+
+    async def main() -> None:
+        work()
+
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+async def until_asked(handled: threading.Event | None = None) -> str:
+    """Send this process the signal of Ctrl-C, and wait to be asked to stop.
+
+    Args:
+        handled: set when the signal has been handled; it is waited for before `on_stop`.
+    """
+    stop = asyncio.Event()
+    if handled is not None:
+        os.kill(os.getpid(), signal.SIGINT)
+        handled.wait()
+    on_stop(stop.set)
+    if handled is None:
+        os.kill(os.getpid(), signal.SIGINT)
+    await stop.wait()
+    return "orderly"
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["while it waits", "before it can wait"])
+def test_ctrl_c_where_a_loop_is_running_asks_the_coroutine_to_stop(early: bool) -> None:
+    handled, ended = threading.Event(), []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handled.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        in_a_loop_that_runs(
+            lambda: ended.append(run_to_end(until_asked(handled if early else None)))
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == ["orderly"]
+
+
+def test_without_a_loop_the_signal_itself_asks_it_to_stop() -> None:
+    assert run_to_end(until_asked()) == "orderly"

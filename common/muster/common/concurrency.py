@@ -1,9 +1,12 @@
 """Running tasks with an owner, so that an error of any task is raised in the code that waits."""
 
 import asyncio
+import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,19 +33,64 @@ async def run_beside(main: Coroutine[Any, Any, T], *watchers: Coroutine[Any, Any
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class _Beside(threading.Thread):
+    """A thread that runs a coroutine while the thread that waits for it gets the signals."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], ended: "Future[Any]") -> None:
+        super().__init__(name="muster")
+        self._work, self._ended = work, ended
+        self._lock = threading.Lock()
+        self._stop: Callable[[], object] | None = None
+        self._waiting = 0
+
+    def run(self) -> None:
+        try:
+            self._ended.set_result(asyncio.run(self._work))
+        except BaseException as error:
+            self._ended.set_exception(error)
+
+    def on_stop(self, stop: Callable[[], object]) -> None:
+        with self._lock:
+            self._stop = stop
+            for _ in range(self._waiting):
+                stop()
+
+    def interrupt(self) -> None:
+        """Ask the coroutine to end, as soon as it can be asked."""
+        with self._lock, suppress(RuntimeError):  # it has ended meanwhile
+            if self._stop is None:
+                self._waiting += 1
+            else:
+                self._stop()
+
+
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also if an event loop is already running (in a notebook)."""
+    """Run a coroutine to its end, also if an event loop is already running (in a notebook). It
+    learns by `on_stop` that it is to end, also of Ctrl-C in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    ended: Future[T] = Future()
-
-    def other_thread() -> None:
+    ended = Future[T]()
+    beside, started = _Beside(work, ended), False
+    while True:
         try:
-            ended.set_result(asyncio.run(work))
-        except BaseException as error:
-            ended.set_exception(error)
+            if not started:
+                started = True
+                beside.start()
+            return ended.result()
+        except KeyboardInterrupt:
+            if ended.done():
+                raise
+            beside.interrupt()
 
-    threading.Thread(target=other_thread, name="muster").start()
-    return ended.result()
+
+def on_stop(stop: Callable[[], object]) -> None:
+    """Let the running event loop call `stop` whenever somebody asks this process to end: by SIGINT
+    or SIGTERM or, in a notebook, by Ctrl-C."""
+    loop, thread = asyncio.get_running_loop(), threading.current_thread()
+    if thread is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+    elif isinstance(thread, _Beside):
+        thread.on_stop(partial(loop.call_soon_threadsafe, stop))

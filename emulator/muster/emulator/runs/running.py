@@ -1,8 +1,6 @@
 """Runs and resumes scenarios. Both the command line and Python code call these functions."""
 
 import asyncio
-import signal
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.causes import OWN_CODE_FAILED, outer_cause
 from muster.common.clock import Clock, WallClock
-from muster.common.concurrency import run_to_end
+from muster.common.concurrency import on_stop, run_to_end
 from muster.common.errors import ConfigError, RunFailed, reason_of
 from muster.common.events import Ended
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
@@ -250,10 +248,7 @@ async def _supervise(
     show_every_s: float,
 ) -> None:
     supervisor = Supervisor(scenario, folder, clock, show, kind_of(backend).make, show_every_s)
-    if threading.current_thread() is threading.main_thread():
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, supervisor.stop)
+    on_stop(supervisor.stop)
     certifier = certifier_of(scenario.launch, supervisor.backend.encrypts, clock)
     try:
         host = supervisor.backend.metrics_host

@@ -2,8 +2,6 @@
 
 import asyncio
 import secrets
-import signal
-import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from muster.common.clock import Clock, WallClock
-from muster.common.concurrency import run_to_end
+from muster.common.concurrency import on_stop, run_to_end
 from muster.common.credentials import (
     SECRETS,
     SUPERVISOR,
@@ -82,9 +80,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Verification]) -> Verificatio
         RunFailed: a signal has ended it.
     """
     working = asyncio.create_task(work)
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    on_stop(working.cancel)
     await asyncio.wait({working})
     if working.cancelled():
         raise RunFailed("stopped before everything was measured")
