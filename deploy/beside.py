@@ -1,7 +1,7 @@
 """Writes `beside.txt`: the versions that pip chooses for muster's packages if it installs muster
-into one environment with ray, tensorboard, mlflow and flwr.
+into one environment with flwr, mlflow, ray, tensorboard and wandb.
 
-As long as the ranges of pyproject.toml allow these versions, the five can be installed together:
+As long as the ranges of pyproject.toml allow these versions, all can be installed together:
 `tests/unit/test_beside.py` needs no network for that. `make beside` asks the package index again.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ROOT / "deploy/beside.txt"
-NEIGHBOURS = ("flwr", "mlflow", "ray", "tensorboard")
+NEIGHBOURS = ("flwr", "mlflow", "ray", "tensorboard", "wandb")
 FOR_DEVELOPMENT = {"fuzz"}
 
 

@@ -38,7 +38,7 @@ EXTRAS = {"metrics"}
 """The extras of which the images have the packages."""
 
 SERVER = BOTH | {"cvxpy", "dp-accounting", "prometheus-client"}
-CLIENT = BOTH | {"torch"}
+CLIENT = BOTH | {"cloudpickle", "torch"}
 COMMAND = {"click", "cryptography", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
 """What only the `muster` command needs, which is in neither image."""
 

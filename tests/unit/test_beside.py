@@ -1,5 +1,5 @@
-"""muster can be installed beside ray, tensorboard, mlflow and flwr: its ranges allow the versions
-that pip chose for all of them together (deploy/beside.py)."""
+"""muster can be installed beside flwr, mlflow, ray, tensorboard and wandb: its ranges allow the
+versions that pip chose for all of them together (deploy/beside.py)."""
 
 import tomllib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-NEIGHBOURS = {"flwr", "mlflow", "ray", "tensorboard"}
+NEIGHBOURS = {"flwr", "mlflow", "ray", "tensorboard", "wandb"}
 FOR_DEVELOPMENT = {"fuzz"}
 
 

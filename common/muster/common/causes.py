@@ -9,7 +9,9 @@ import errno
 import os
 import resource
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 OWN_CODE_FAILED = "code of your own failed"
 """With these words begins the reason of every error in code of the user's own."""
@@ -51,9 +53,16 @@ def own_place(error: BaseException) -> str:
     """Where in code of the user's own an error was raised: file, line and function, the innermost
     ones; "" if it was not raised there."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in own_modules:
+        if _top_module(frame.f_globals) in own_modules:
             return f"{frame.f_code.co_filename}, line {line}, in {frame.f_code.co_name}"
     return ""
+
+
+def _top_module(variables: Mapping[str, Any]) -> str:
+    """The top-level module with these global variables. The program itself is called `__main__`, as
+    is the script or notebook from which a model was pickled, which has no specification here."""
+    name = getattr(variables.get("__spec__"), "name", variables.get("__name__"))
+    return str(name).partition(".")[0]
 
 
 def _brief(error: BaseException) -> str:

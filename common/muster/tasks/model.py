@@ -23,6 +23,10 @@ class Model(Plugin):
     tokens: ClassVar[bool] = False
     """Whether the model reads the tokens of a text, int64 numbers, instead of float32 values."""
 
+    tried: ClassVar[bool] = False
+    """Whether the model is code of the user's own, which is tried before a run starts. A function
+    of a module is so without this."""
+
     @abstractmethod
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         """Return a module with initial parameters; random ones come from torch's generator.

@@ -22,6 +22,7 @@ from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.model import Model as Model
 from muster.tasks.model import OwnModel
 from muster.tasks.own import FunctionRegistry
+from muster.tasks.pickled import Pickled
 from muster.tasks.recurrent import Lstm
 from muster.tasks.roles import Parts, assign
 
@@ -117,6 +118,7 @@ BUILT_IN: dict[str, type[Model]] = {
     "linear": Linear,
     "lstm": Lstm,
     "mlp": Mlp,
+    "pickled": Pickled,
     "resnet": Resnet,
     "softmax": Softmax,
 }

@@ -33,7 +33,8 @@ def announced_training(training: Training, server: ServerSettings) -> Training:
 
 def brings_own(task: Task, training: Training) -> bool:
     """Whether data, model, loss or training are the user's own."""
-    return task.tried or any(own_modules([task.model_dump(), training.model_dump()]))
+    tried = task.tried or task.model.tried
+    return tried or any(own_modules([task.model_dump(), training.model_dump()]))
 
 
 def most_steps(training: Training, length: GroupTraining, examples: int) -> int | None:

@@ -37,14 +37,40 @@ def read_scenario(
     Raises:
         ConfigError: the scenario is wrong; the message names every mistake.
     """
+    return scenario_of(settings_in(path), path, settings, data)
+
+
+def settings_in(path: Path) -> dict[str, Any]:
+    """The settings in a scenario file, as they stand there.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML.
+    """
     try:
-        values = parse_toml(path.read_text(encoding="utf-8"), str(path))
+        return parse_toml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise ConfigError(f"there is no scenario {path}; see examples/ for scenarios") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def scenario_of(
+    values: dict[str, Any],
+    path: Path,
+    settings: Sequence[str | tuple[str, Any]] = (),
+    data: str | None = None,
+) -> Scenario:
+    """The scenario of the settings that stand in a file, or could: paths and code of the user's own
+    are relative to its folder. The settings are changed to what they stand for.
+
+    Args:
+        settings, data: see `read_scenario`.
+
+    Raises:
+        ConfigError: the scenario is wrong; the message names every mistake.
+    """
     for setting in settings:
         key, value = _pair(setting) if isinstance(setting, str) else setting
         _set(values, key, copy.deepcopy(value))
@@ -181,9 +207,13 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     task = values.get("task")
     yield task, "app"
     yield task, "initial"
-    source = task.get("source") if isinstance(task, Mapping) else None
+    yield task, "path"  # of a model whose settings stand beside `model`
+    source, model = (
+        task.get(k) if isinstance(task, Mapping) else None for k in ("source", "model")
+    )
     yield source, "path"
     yield source, "test_path"
+    yield model, "path"
     groups = values.get("groups")
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):
