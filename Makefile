@@ -30,7 +30,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	.venv-extras/bin/python -m pip install --quiet --upgrade pip
 	{ grep ^torch== constraints.txt; grep -v ^torch== deploy/beside.txt; } > .venv-extras/constraints.txt
 	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt torch
-	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt --editable '.[dev,browser,datasets,flower,mlflow,parquet,pictures,ray,tensorboard]'
+	.venv-extras/bin/python -m pip install --quiet --constraint .venv-extras/constraints.txt --editable '.[dev,browser,datasets,flower,mlflow,notebook,parquet,pictures,ray,tensorboard,wandb]'
 	-npm install --silent --prefix .venv-extras/axe axe-core@4.14.1
 	@touch $@
 
@@ -160,7 +160,7 @@ sbom: install  ## list the components of .venv and of the images, in CycloneDX (
 audit-packages: sbom  ## ask an advisory service for vulnerabilities of these components (AUDIT_FLAGS: options of pip-audit)
 	$(BIN)/python deploy/audit_packages.py $(AUDIT_FLAGS)
 
-beside: install  ## ask the package index for versions with which muster, flwr, ray, tensorboard and mlflow fit together (deploy/beside.txt)
+beside: install  ## ask the package index for versions with which muster, flwr, mlflow, ray, tensorboard and wandb fit together (deploy/beside.txt)
 	$(BIN)/python deploy/beside.py
 
 wheel: install  ## build dist/muster_fl-VERSION-py3-none-any.whl, with the examples, without a network
@@ -174,8 +174,8 @@ deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
 	$(BIN)/python -m pip download --quiet --quiet --only-binary=:all: --python-version $(WHEELS_PYTHON) --constraint constraints.txt --requirement deploy/wheels/.list --dest deploy/wheels
 	@touch $@
 
-NEED_EXTRAS = tests/integration/flower tests/system/test_flower.py tests/unit/emulator/test_export.py tests/unit/tasks/test_sources_of_packages.py tests/unit/population/test_parquet_tables.py
-test-extras: .venv-extras/installed  ## the tests of Flower apps and of exports, with all extras installed in .venv-extras
+NEED_EXTRAS = tests/integration/flower tests/system/test_flower.py tests/system/test_notebook.py tests/unit/emulator/test_export.py tests/unit/tasks/test_sources_of_packages.py tests/unit/population/test_parquet_tables.py
+test-extras: .venv-extras/installed  ## the tests of Flower apps, notebooks and exports, with all extras installed in .venv-extras
 	.venv-extras/bin/pytest --numprocesses auto --dist loadfile $(NEED_EXTRAS)
 
 test-browser: .venv-extras/installed  ## the live page in headless Chromium, which must be installed (CHROMIUM=/usr/bin/chromium)

@@ -126,10 +126,10 @@ def tables_of(comparison: "Comparison") -> list[Table]:
 
 def describe(comparison: "Comparison") -> str:
     """Describe a comparison in lines: its tables, failures, and where its files are."""
-    lines = [f"{clean(comparison.name)}: {_extent(comparison.runs)}", ""]
+    lines = [f"{clean(comparison.name)}: {extent(comparison.runs)}", ""]
     for table in tables_of(comparison):
         lines += [table.title, *aligned([table.header, *table.rows]), ""]
-    lines += [*_problems(comparison.runs), ""] if _problems(comparison.runs) else []
+    lines += [*problems(comparison.runs), ""] if problems(comparison.runs) else []
     there = [[what, str(comparison.folder / file)] for file, what in _FILES.items()]
     return "\n".join([*lines, *aligned(there)])
 
@@ -155,15 +155,15 @@ def write_tables(comparison: "Comparison") -> None:
 
 
 def _page(comparison: "Comparison") -> str:
-    parts = [f"# {clean(comparison.name)}: {_extent(comparison.runs)}", f"![]({FIGURE})"]
+    parts = [f"# {clean(comparison.name)}: {extent(comparison.runs)}", f"![]({FIGURE})"]
     for table in [*tables_of(comparison), _every_run(comparison.runs)]:
         parts += [f"## {table.title}", markdown(table)]
-    if problems := _problems(comparison.runs):
-        parts.append("\n".join(["```text", *problems, "```"]))
+    if found := problems(comparison.runs):
+        parts.append("\n".join(["```text", *found, "```"]))
     return "\n\n".join(parts) + "\n"
 
 
-def _extent(runs: pd.DataFrame) -> str:
+def extent(runs: pd.DataFrame) -> str:
     variants, seeds = runs["variant"].nunique(), runs["seed"].nunique()
     counted = int(runs["status"].isin(ENDED).sum())
     all_there = "" if counted == len(runs) else f"; {counted} of {len(runs)} runs ended well"
@@ -225,7 +225,7 @@ def _gist(detail: str) -> str:
     return f"{first} … {cause}" if first.endswith(":") and cause else first
 
 
-def _problems(runs: pd.DataFrame) -> list[str]:
+def problems(runs: pd.DataFrame) -> list[str]:
     """A line for every run that began but does not count, with the reason, and one line for all
     runs that did not begin."""
     lines = []

@@ -215,20 +215,33 @@ def _scale(axes: Axes, name: str, axis: Axis, rows: int) -> None:
 
 
 def save_figure(path: Path, figure: Figure) -> dict[str, str]:
-    """Write the figure into a PNG file; return what a page shows of it.
+    """Write the figure into a PNG file; return what a page shows of it, as `picture` does."""
+    png = _png(figure)
+    write_atomic(path, png)
+    return picture(figure, png)
+
+
+def picture(figure: Figure, png: bytes | None = None) -> dict[str, str]:
+    """What a page shows of a figure.
+
+    Args:
+        png: the figure as PNG, if it is drawn already.
 
     Returns:
         source: a data URI.
         findings: the titles, for readers who do not see the figure.
     """
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    write_atomic(path, png.getvalue())
     findings = [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
     return {
-        "source": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}",
+        "source": f"data:image/png;base64,{base64.b64encode(png or _png(figure)).decode()}",
         "findings": ". ".join(findings).replace("\n", " "),
     }
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def save_lines(path: Path, figure: Figure, kind: str) -> None:

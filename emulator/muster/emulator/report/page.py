@@ -48,7 +48,7 @@ def write_report(run_folder: Path, kind: str | None = None) -> Path:
     """
     with Account(run_folder) as account:
         _remove_figures(run_folder)
-        summary = _summary(account)
+        summary = summary_of(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
         figures = {s.figure: FIGURES[s.figure](account) for s in sections if s.figure}
         shaded = shaded_rounds(account)
@@ -102,7 +102,7 @@ def _write_report_page(
         live=False,
         title=top[0].title,
         status=status,
-        inlined=inlined(_style()),
+        inlined=inlined(stylesheet()),
         run=run is not None,
         data=json_inside(data),
         why_not=why_not,
@@ -113,7 +113,7 @@ def _write_report_page(
     write_atomic(path, page.encode())
 
 
-def _style() -> str:
+def stylesheet() -> str:
     return (_HERE / "sections.css").read_text(encoding="utf-8")
 
 
@@ -130,17 +130,16 @@ def write_page(
         status: status of the run or study; it colours the fact called "status".
         figures: name of each figure to what `figure_files.save_figure` returned for it.
     """
-    page = _TEMPLATES.get_template("page.html").render(
-        title=title,
-        status=status,
-        style=Markup(_style()),
-        sections=sections,
-        figures=figures,
-    )
-    write_atomic(path, page.encode())
+    shown = {"status": status, "sections": sections, "figures": figures}
+    write_atomic(path, rendered("page.html", title=title, **shown).encode())
 
 
-def _summary(account: Account) -> dict[str, Any]:
+def rendered(template: str, **values: Any) -> str:
+    """A template of this folder with the style of sections and other values."""
+    return _TEMPLATES.get_template(template).render(style=Markup(stylesheet()), **values)
+
+
+def summary_of(account: Account) -> dict[str, Any]:
     """The summary of the account, completed from summary.json by what the ledger cannot know."""
     written = read_summary(account.folder)
     if written.get("rounds") != len(account.rounds):  # written before the run was resumed
