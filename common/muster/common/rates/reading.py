@@ -90,14 +90,14 @@ def _read(path: Path, changed_ns: int, format: str | None) -> NamedRecording:
     content = content_of(path)
     if content.startswith(stored.MAGIC):
         return NamedRecording("stored", stored.read(path))
-    name = format or _format_of(path, content)
-    return NamedRecording(name, FORMATS[name].read(path, content))
-
-
-def _format_of(path: Path, content: bytes) -> str:
     lines = [line.text for line in islice(lines_of(content), _LOOKED_AT)]
     if not lines:
         raise ValueError(f"{path} is empty; expected the recording of a link")
+    name = format or _format_of(path, lines)
+    return NamedRecording(name, FORMATS[name].read(path, content))
+
+
+def _format_of(path: Path, lines: Sequence[str]) -> str:
     for name, of_name in FORMATS.items():
         if of_name.matches(lines):
             return name
