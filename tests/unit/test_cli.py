@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import socket
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from muster.cli.commands import main
 from muster.common.installation import install_command
 from muster.emulator import verification
 from muster.emulator.faults.catalogue import INJECTED
+from muster.emulator.links.settings import LinkSettings
 from muster.emulator.run_folder.folder import COMPOSE, own
 from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.emulator.verification.result import Tolerances, Verification, compared
@@ -356,6 +358,71 @@ def test_traces_are_written_as_csv_or_json_alone(muster: Muster) -> None:
     assert_refused(muster("trace", "import", "none", "out.csv"), "cannot read the traces none")
 
 
+def test_a_recorded_link_is_imported_and_told(muster: Muster, tmp_path: Path) -> None:
+    (tmp_path / "bus.log").write_text("0 1\n10 4\n30 0\n40 2\n")
+    told = "mean 1.5 Mbit/s, from 0 to 4 Mbit/s in a second, 40 s, longest gap 20 s"
+    result = muster("trace", "import", "--link", "bus.log", "bus.npy")
+    assert result.exit_code == 0, result.output
+    assert "seconds, Mbit/s (Pensieve), rates in Mbit/s" in result.output
+    assert told in result.output
+    assert 'trace = "bus.npy"' in result.output
+    assert told in muster("trace", "import", "--link", "bus.npy").output
+
+
+def test_profiles_of_links_become_settings(muster: Muster, tmp_path: Path) -> None:
+    (tmp_path / "connectivity.ini").write_text(
+        '[3G]\nlabel="Mobile 3G"\nbwIn=1600000\nbwOut=768000\nlatency=300\nplr=1\n'
+    )
+    (tmp_path / "tc.sh").write_text(
+        "tc qdisc add dev eth0 root netem delay 50ms 10ms loss 1% rate 5mbit\n"
+        "tc qdisc add dev ifb0 root netem delay 50ms rate 20mbit\n"
+    )
+    (tmp_path / "toxics.json").write_text(
+        '{"web": {"name": "web", "toxics": [{"type": "bandwidth", "attributes": {"rate": 125}}, '
+        '{"type": "latency", "attributes": {"latency": 100}}, {"type": "timeout", '
+        '"attributes": {}}]}}'
+    )
+    (tmp_path / "devtools.json").write_text(
+        '[{"title": "Slow", "download": 50000, "upload": -1, "latency": 2000}]'
+    )
+    (tmp_path / "nlc.plist").write_text(
+        '<plist version="1.0"><dict><key>Lossy</key><dict><key>DownlinkBandwidth</key>'
+        "<integer>2</integer><key>DownlinkBandwidthUnit</key><integer>1</integer>"
+        "<key>DownlinkDelay</key><integer>100</integer><key>UplinkDelay</key><integer>50</integer>"
+        "<key>UplinkPacketLossRatio</key><real>10</real></dict></dict></plist>"
+    )
+    for name, lines in {
+        "connectivity.ini": ('down = "1.6 Mbit/s"', 'up = "768 kbit/s"', 'rtt = "300 ms"',
+                             "loss = 0.01", "# Mobile 3G"),
+        "tc.sh": ('down = "20 Mbit/s"', 'up = "5 Mbit/s"', 'rtt = "100 ms"', 'jitter = "10 ms"'),
+        "toxics.json": ('down = "1 Mbit/s"', 'rtt = "100 ms"', "left out, see faults: timeout"),
+        "devtools.json": ('down = "400 kbit/s"', 'rtt = "2 s"', "# Slow"),
+        "nlc.plist": ('down = "2 Mbit/s"', 'rtt = "150 ms"', "loss = 0.1", "# Lossy"),
+    }.items():  # fmt: skip
+        result = muster("trace", "import", "--link", name)
+        assert result.exit_code == 0, result.output
+        assert set(lines) <= set(result.output.splitlines()) | {lines[-1]}, result.output
+        assert lines[-1] in result.output
+        settings = result.output[result.output.index("[groups.link]") + len("[groups.link]") :]
+        LinkSettings.model_validate(tomllib.loads(settings))
+
+
+def test_links_that_cannot_be_imported_are_refused(muster: Muster, tmp_path: Path) -> None:
+    def refused(text: str, *says: str) -> None:
+        (tmp_path / "link").write_text(text)
+        assert_refused(muster("trace", "import", "--link", "link"), *says)
+
+    refused("0 1\n1 fast\n", "line 2: expected a rate in Mbit/s, found 'fast'")
+    refused("0 0.0001\n1 0.0001\n", "carries 100 bit/s in the mean, expected at least 1000")
+    refused("[3G]\nbwIn=-4\nbwOut=1\n", "[3G]: expected a number of at least 0 as bwin")
+    refused("tc qdisc add dev eth0 root netem delay 5parsec\n", "line 1: expected a unit")
+    refused("hello\n", "line 1: expected a column of time")
+    result = muster("trace", "import", "--link", "--format", "smoke", "link")
+    assert_refused(result, "--format: expected one of mahimahi")
+    assert_refused(muster("trace", "import", "--link", "link", "out.csv"), "ends in .npy")
+    assert_refused(muster("trace", "import", "link"), "OUT: expected a .csv or .json file")
+
+
 def test_traces_are_exported_from_a_run_folder_that_has_an_account(muster: Muster) -> None:
     Path("run").mkdir()
     assert_refused(muster("trace", "export", "run", "out.csv"), "error: run is not a run folder")
@@ -564,7 +631,7 @@ HELP = {
     "audit": ("Check the run in FOLDER", "--json"),
     "init": ("project", "rule", "tests", "No file is overwritten", "--example", "--list"),
     "list": ("List what there is of a KIND", "--json"),
-    "trace": ("recordings of availability", "import", "export"),
+    "trace": ("recordings of links", "import", "export"),
     "devices": ("a table of devices from a list of another project", "import"),
 }
 

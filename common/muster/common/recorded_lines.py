@@ -26,6 +26,26 @@ _COMMENT = "#"
 _SHOWN = 40
 
 
+_EPOCH = (
+    (1e14, "microseconds", "subtract the first instant, and divide by 1,000,000"),
+    (1e11, "milliseconds", "subtract the first instant, and divide by 1,000"),
+    (1e9, "seconds", "subtract the first instant"),
+)
+"""Instants above these are since 1970: as seconds of a scenario, they would be decades."""
+
+
+def epoch_of(instant: float, least: float = 0.0) -> str | None:
+    """Why an instant looks as if it was since 1970, and the conversion; None: it does not.
+
+    Args:
+        least: smaller instants may be what they are.
+    """
+    for above, unit, conversion in _EPOCH:
+        if instant >= max(above, least):
+            return f"which looks like {unit} since 1970; {conversion}"
+    return None
+
+
 class Line(NamedTuple):
     """A line of a recording that is neither blank nor a comment.
 

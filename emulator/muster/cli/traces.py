@@ -36,8 +36,7 @@ def import_trace(source: Path, out: Path | None, link: bool, form: str | None) -
 
         if out is not None and out.suffix != ENDING:
             raise ConfigError(f"OUT: expected a name that ends in {ENDING}, found {out}")
-        for line in import_link(source, out, form):
-            click.echo(line)
+        click.echo("\n".join(import_link(source, out, form)))
         return
     if out is None:
         raise ConfigError("OUT: expected a .csv or .json file for the traces of availability")

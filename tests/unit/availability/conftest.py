@@ -22,6 +22,7 @@ def make_cast() -> MakeCast:
         step_s: float = 600.0,
         zones_h: Sequence[float] = (0.0,),
         ages: Sequence[float] = (0.0,),
+        start_h: float = 0.0,
     ) -> DeviceBatch:
         positions = np.array(range(size) if only is None else only)
         return DeviceBatch(
@@ -32,7 +33,7 @@ def make_cast() -> MakeCast:
             size=size,
             z={"age": np.resize(ages, size)[positions]},
             step_s=step_s,
-            start_h=0.0,
+            start_h=start_h,
             zone_h=np.resize(zones_h, size)[positions],
         )
 

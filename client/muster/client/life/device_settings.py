@@ -7,11 +7,13 @@ off by up to ten times (arXiv:2605.27601), so no watt is claimed to be right.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SerializeAsAny, field_validator, model_validator
 
+from muster.client.availability.traces import Assign
 from muster.client.life.connectivity import Connectivity, Share
+from muster.client.life.state_logs import state_logs
 from muster.common.bounds import LogDeviation, LongTime
 from muster.common.catalogue import read_catalogue, require_known
 from muster.common.config import Section
@@ -130,6 +132,25 @@ class Use(Section):
     """Length of a spell, for which a draw holds. Assumption."""
 
 
+class RecordedStates(Section):
+    """What devices were recorded to do: FLASH's logs of charging, screen and networks."""
+
+    file: str
+    """Path of the logs: JSON by device with `messages`, a line for each event. It may be gzip."""
+
+    assign: Assign = "position"
+    """Which log a device replays if none has its name: position: the one at its position in the
+    group, modulo the number of logs. random: one that it draws, for samples of many logs."""
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        try:
+            state_logs(self.file, Path(self.file).stat().st_mtime_ns)
+        except OSError as error:
+            raise ValueError(f"{self.file} cannot be read: {error.strerror}") from None
+        return self
+
+
 DEVICES = read_catalogue(Path(__file__).with_name("devices.toml"))
 """The profiles by name. A device without a battery runs on mains."""
 
@@ -182,6 +203,10 @@ class DeviceSettings(Section):
     connectivity: Connectivity = Connectivity()
     """How the device is connected."""
 
+    recorded: RecordedStates | None = None
+    """Recorded charging, use and network, which replace `charging`, `use` and the network of
+    `connectivity`. The device needs a battery, whose charge still follows the model."""
+
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, values: object) -> object:
@@ -190,6 +215,15 @@ class DeviceSettings(Section):
             return values
         preset = DEVICES.get(str(values.get("profile", "always-on")))
         return values if preset is None else _merged(preset.values, values)
+
+    @model_validator(mode="after")
+    def _has_what_was_recorded(self) -> Self:
+        if self.recorded is not None and self.battery is None:
+            raise ValueError(
+                'recorded: expected a device with a battery, as profile = "phone", found one that '
+                "runs on mains"
+            )
+        return self
 
     @field_validator("examples_per_s")
     @classmethod

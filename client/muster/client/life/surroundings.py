@@ -6,13 +6,16 @@ seconds.
 """
 
 import math
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from muster.client.availability import DeviceBatch
+from muster.client.availability.traces import Toggles, of_devices
 from muster.client.life.connectivity import CELLULAR, ETHERNET, NETWORKS, WIFI
-from muster.client.life.device_settings import DeviceSettings
+from muster.client.life.device_settings import DeviceSettings, RecordedStates
+from muster.client.life.state_logs import state_logs
 from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
 
 _TOP_UPS = 6
@@ -47,12 +50,15 @@ class DeviceSurroundings:
         self._by_cable = np.full(n, ETHERNET)
         metered = device.connectivity.metered
         self._fixed_price = None if metered is None else np.full(n, not metered)
+        self._recorded = None if device.recorded is None else _Recorded(batch, device.recorded)
         self._night = np.full(n, -2, dtype=np.int64)
         self._begins = self._ends = np.empty((n, 0))
 
     def idle(self, times: FloatArray) -> BoolArray:
         """Whether each device is idle: nobody uses it."""
         use = self._device.use
+        if self._recorded is not None:
+            return self._recorded.idle(times)
         if use is None:
             return self._always
         spells = (times // use.spell_s).astype(np.int64)
@@ -64,6 +70,8 @@ class DeviceSurroundings:
     def network(self, times: FloatArray) -> IntArray:
         """The network of each device, as an index into NETWORKS."""
         connectivity = self._device.connectivity
+        if self._recorded is not None:
+            return np.where(self._recorded.wifi(times), WIFI, CELLULAR)
         if connectivity.kind == "fixed":
             return self._by_cable
         home = _between(self._batch.hours(times), *_AT_HOME)
@@ -77,6 +85,8 @@ class DeviceSurroundings:
 
     def plugged(self, times: FloatArray) -> BoolArray:
         """Whether each device is plugged in by habit; a low battery is another reason."""
+        if self._recorded is not None:
+            return self._recorded.charging(times)
         # Nights go from noon to noon, local time. They are numbered so that the first is at least 1
         # if local time is at most 12 hours behind, because the night before it matters too.
         local_s = (self._batch.start_h + self._batch.zone_h) * 3600 + times
@@ -115,6 +125,30 @@ class DeviceSurroundings:
             np.concatenate([begin[:, None], top_begin], axis=1),
             np.concatenate([end[:, None], top_end], axis=1),
         )
+
+
+class _Recorded:
+    """What recorded devices did, for a batch of devices. A recording has its own hours of the day,
+    which are those of the scenario's clock."""
+
+    def __init__(self, batch: DeviceBatch, states: RecordedStates) -> None:
+        logs = state_logs(states.file, Path(states.file).stat().st_mtime_ns)
+        who = batch.seed, batch.clients, batch.positions.tolist()
+        of_all = zip(*of_devices(logs, *who, states.assign), strict=True)
+        self._charging, self._wifi, self._idle = map(Toggles, map(list, of_all))
+        self._first_s = batch.start_h * 3600
+
+    def charging(self, times: FloatArray) -> BoolArray:
+        """Whether each device charges at `times`, as in `DeviceSurroundings`."""
+        return self._charging.on(times + self._first_s)
+
+    def wifi(self, times: FloatArray) -> BoolArray:
+        """Whether each device is in a Wi-Fi network."""
+        return self._wifi.on(times + self._first_s)
+
+    def idle(self, times: FloatArray) -> BoolArray:
+        """Whether nobody uses each device."""
+        return self._idle.on(times + self._first_s)
 
 
 _UNMETERED = np.array([not network.metered for network in NETWORKS])

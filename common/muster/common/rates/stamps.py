@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.common.recorded_lines import line_number, lines_of
+from muster.common.recorded_lines import epoch_of, line_number, lines_of
 from muster.common.seeds import FloatArray
 
 MOST_BPS = 1e12
@@ -13,9 +13,8 @@ MOST_BPS = 1e12
 LONGEST_S = 1e9
 """The longest recording, some thirty years."""
 
-_EPOCH_MS = 1e11
-_EPOCH_US = 1e14
-"""Instants above these are milliseconds or microseconds since 1970; seconds would be millennia."""
+_LEAST_MS = 1e11
+"""Seconds since 1970 are fine: the first instant is subtracted."""
 
 
 def require_seconds(path: Path, content: bytes, seconds: FloatArray, first: int = 0) -> None:
@@ -36,11 +35,7 @@ def require_seconds(path: Path, content: bytes, seconds: FloatArray, first: int 
 
 def epoch_unit(stamp: float) -> str | None:
     """Why an instant cannot be in seconds, and the conversion; None: it can."""
-    if stamp >= _EPOCH_US:
-        return "which looks like microseconds since 1970; divide the instants by 1,000,000"
-    if stamp >= _EPOCH_MS:
-        return "which looks like milliseconds since 1970; divide the instants by 1,000"
-    return None
+    return epoch_of(stamp, _LEAST_MS)
 
 
 def require_ascending(path: Path, content: bytes, seconds: FloatArray) -> None:

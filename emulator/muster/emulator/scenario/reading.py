@@ -182,11 +182,14 @@ def named_files(values: Mapping[str, Any]) -> Iterator[Path]:
             yield Path(table[key])
 
 
-def trace_files(values: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the recordings of links that the settings of a scenario name."""
+def recordings_of(values: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the recordings of links and lives that the settings of a scenario name."""
     for group in values.get("groups", ()):
         for key in TRACES:
-            yield from _traces_in(group.get("link", {}).get(key))
+            yield from _traces_in(_table(group, ("link",)).get(key))
+        for keys in (("availability",), ("device", "recorded")):
+            if isinstance(file := _table(group, keys).get("file"), str):
+                yield Path(file)
 
 
 def _traces_in(setting: object) -> Iterator[Path]:
@@ -221,6 +224,7 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
         yield group, "table"
         yield group.get("table"), "path"
         yield group.get("availability"), "file"
+        yield _table(group, ("device",)).get("recorded"), "file"
         for key in TRACES:
             yield group.get("link"), key
         for keys in _DISTRIBUTIONS:

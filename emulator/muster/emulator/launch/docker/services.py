@@ -38,7 +38,7 @@ from muster.emulator.launch.docker.container_limits import (
     device_limits,
 )
 from muster.emulator.run_folder.folder import SCENARIO
-from muster.emulator.scenario.reading import trace_files
+from muster.emulator.scenario.reading import recordings_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.settings.process import ServerProcess
@@ -178,7 +178,7 @@ class Site:
                 *(Mount(str(self.folder / name), f"{RUN}/{name}") for name in files),
                 self._credentials(SERVER),
                 *self._own(),
-                *self._traces(),
+                *self._recordings(),
             ],
             hidden=[*(f"{RUN}/{part}" for part in _NOT_OF_SERVER), *self._private_in(self._own())],
             environment=self._environment(),
@@ -273,7 +273,7 @@ class Site:
         clients = [member.client for pack in packs for member in pack.devices]
         limits = device_limits(group.device.profile)
         many = limits.times(len(packs))
-        folders = [*self._data(), *self._own(), *self._traces()]
+        folders = [*self._data(), *self._own(), *self._recordings()]
         program = f"muster.client.processes.{'spawned' if len(packs) == 1 else 'container'}"
         config = packs[0] if len(packs) == 1 else PackContainer(packs=list(packs))
         states = [
@@ -319,9 +319,9 @@ class Site:
         begins = [] if task.initial is None else [task.initial]
         return [Mount(path, path) for path in (*task.paths(), *begins)]
 
-    def _traces(self) -> list[Mount]:
-        """Mounts of the recordings that modelled durations follow."""
-        paths = sorted(set(map(str, trace_files(self.scenario.model_dump(mode="json")))))
+    def _recordings(self) -> list[Mount]:
+        """Mounts of the recordings that devices and modelled durations follow."""
+        paths = sorted(set(map(str, recordings_of(self.scenario.model_dump(mode="json")))))
         return [Mount(path, path) for path in paths]
 
     def _own(self) -> list[Mount]:

@@ -35,7 +35,7 @@ class ForeignLink(NamedTuple):
                 values[key] = f'"{RATES.text(bps)}"'
         for key, seconds in (("rtt", self.rtt_s), ("jitter", self.jitter_s)):
             if seconds:
-                values[key] = f'"{DURATIONS.text(seconds)}"'
+                values[key] = f'"{DURATIONS.text(round(seconds, 6))}"'
         if self.loss:
             values["loss"] = f"{self.loss:g}"
         head = [f"# {self.name}", *([f"# {self.note}"] if self.note else []), "[groups.link]"]
