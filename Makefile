@@ -174,8 +174,8 @@ deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
 	$(BIN)/python -m pip download --quiet --quiet --only-binary=:all: --python-version $(WHEELS_PYTHON) --constraint constraints.txt --requirement deploy/wheels/.list --dest deploy/wheels
 	@touch $@
 
-NEED_EXTRAS = tests/integration/flower tests/system/test_flower.py tests/system/test_notebook.py tests/unit/emulator/test_export.py tests/unit/tasks/test_sources_of_packages.py tests/unit/population/test_parquet_tables.py
-test-extras: .venv-extras/installed  ## the tests of Flower apps, notebooks and exports, with all extras installed in .venv-extras
+NEED_EXTRAS = tests/integration/flower tests/system/test_flower.py tests/system/test_notebook.py tests/system/test_tracking.py tests/unit/emulator/test_export.py tests/unit/tasks/test_sources_of_packages.py tests/unit/population/test_parquet_tables.py
+test-extras: .venv-extras/installed  ## the tests of Flower apps, notebooks, exports and trackers, with all extras installed in .venv-extras
 	.venv-extras/bin/pytest --numprocesses auto --dist loadfile $(NEED_EXTRAS)
 
 test-browser: .venv-extras/installed  ## the live page in headless Chromium, which must be installed (CHROMIUM=/usr/bin/chromium)

@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import socket
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -583,7 +584,7 @@ HELP = {
         "--set",
         "--data",
     ),
-    "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet", "--json"),
+    "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet", "--track", "--json"),
     "compare": (
         "Run SCENARIO in variants",
         "--vary",
@@ -698,6 +699,15 @@ def test_a_live_page_names_the_extra_that_it_needs(
 
 def test_a_port_without_a_live_page_is_refused(muster: Muster) -> None:
     assert_refused(muster("run", "plain.toml", "--port", "8000"), "expected --live")
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "tensorboard", "wandb"])
+def test_a_tracker_without_its_library_is_refused(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, tracker: str
+) -> None:
+    monkeypatch.setitem(sys.modules, tracker, None)
+    refused = muster("run", "plain.toml", "--track", tracker)
+    assert_refused(refused, f"--track {tracker} needs {tracker}", install_command(tracker))
 
 
 def test_a_live_page_names_a_port_that_is_taken(muster: Muster) -> None:

@@ -194,10 +194,11 @@ TABLE = (
         "0",
     ),
     Variable(
-        "MLFLOW_* FLWR_* HF_* TRANSFORMERS_* TOKENIZERS_*",
-        "mlflow, flwr, the code of Flower apps",
+        "MLFLOW_* WANDB_* FLWR_* HF_* TRANSFORMERS_* TOKENIZERS_*",
+        "mlflow, wandb, flwr, the code of Flower apps",
         Fate.GIVEN,
-        "an export names its store itself; an app finds its data and models as elsewhere",
+        "trackers find their servers and keys, and apps their data and models, as elsewhere; an "
+        "export names its store itself",
     ),
     Variable(
         "GRPC_*",

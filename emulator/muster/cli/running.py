@@ -55,6 +55,13 @@ if TYPE_CHECKING:
 )
 @click.option("--live", is_flag=True, help="Show the run as a page too, as `muster live` does.")
 @PORT
+@click.option(
+    "--track",
+    "trackers",
+    multiple=True,
+    type=click.Choice(["mlflow", "tensorboard", "wandb"]),
+    help="Record the run in this tracker while it goes on; may be repeated.",
+)
 @JSON
 @failures_as_status
 def run(
@@ -69,9 +76,11 @@ def run(
     strict: bool,
     live: bool,
     port: int,
+    trackers: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
+    from muster.emulator.export.tracking import tracking
     from muster.emulator.following.progress import LenientProgress, progress
     from muster.emulator.records.summary import describe, failed_expectations
     from muster.emulator.run_folder.folder import run_folder
@@ -91,7 +100,14 @@ def run(
     assert source is not None
     read = read_scenario(source, settings, data)
     with ExitStack() as stack:
-        begin = stack.enter_context(_page_beside(port)) if live else None
+        beside = [stack.enter_context(_page_beside(port))] if live else []
+        if trackers:
+            beside.append(stack.enter_context(tracking(trackers, partial(click.echo, err=True))))
+
+        def begin(folder: Path) -> None:
+            for start in beside:
+                start(folder)
+
         display = LenientProgress(progress(sys.stderr, WallClock(), title=read.name, quiet=quiet))
         stack.callback(display.close)
         if resume is not None:

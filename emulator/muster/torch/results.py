@@ -1,6 +1,7 @@
 """Runs, plans and comparisons that a notebook can show."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
@@ -9,6 +10,7 @@ from torch import nn
 
 from muster.emulator import comparison, planning
 from muster.emulator.comparison.fragment import comparison_fragment
+from muster.emulator.export.tracking import tracking
 from muster.emulator.records.account import Account
 from muster.emulator.records.manifest import intact_folder
 from muster.emulator.records.summary import MODEL, outline
@@ -97,19 +99,25 @@ def read(folder: Path | str = "runs/latest") -> ShownRun:
 
 
 def resume(
-    folder: Path | str = "runs/latest", *, rounds: int | None = None, quiet: bool = False
+    folder: Path | str = "runs/latest",
+    *,
+    rounds: int | None = None,
+    track: Sequence[str] = (),
+    quiet: bool = False,
 ) -> ShownRun:
     """Resume the run in a folder where its ledger ends.
 
     Args:
         rounds: the number of rounds in all, in place of that of its scenario.
+        track: trackers that record the run; one that has it continues it.
         quiet: show no progress.
 
     Raises:
         ConfigError, LedgerError, RunFailed: see `muster.emulator.runs.running.resume`.
     """
-    with showing(Path(folder).resolve().name, quiet) as show:
-        return ShownRun.of(running.resume(folder, rounds=rounds, show=show))
+    title = Path(folder).resolve().name
+    with tracking(track) as begin, showing(title, quiet) as show:
+        return ShownRun.of(running.resume(folder, rounds=rounds, show=show, begin=begin))
 
 
 def _fields(found: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import nn
 from muster.common.errors import ConfigError
 from muster.common.files import refusal_of
 from muster.emulator.comparison import compare
+from muster.emulator.export.tracking import tracking
 from muster.emulator.planning import plan
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import scenario_of, settings_in
@@ -50,12 +51,14 @@ def run(
     test: Any = None,
     user: Any = None,
     out: Path | str | None = None,
+    track: Sequence[str] = (),
     quiet: bool = False,
     **settings: Any,
 ) -> results.ShownRun:
     """Run a fleet whose devices train a model on their shares of data. It takes what `wrap` and
     `WrappedTask.run` take."""
-    return wrap(model, data, test=test, user=user).run(scenario, out=out, quiet=quiet, **settings)
+    task = wrap(model, data, test=test, user=user)
+    return task.run(scenario, out=out, track=track, quiet=quiet, **settings)
 
 
 def wrap(model: Model, data: Any, *, test: Any = None, user: Any = None) -> "WrappedTask":
@@ -116,6 +119,7 @@ class WrappedTask:
         scenario: ScenarioLike | None = None,
         *,
         out: Path | str | None = None,
+        track: Sequence[str] = (),
         quiet: bool = False,
         **settings: Any,
     ) -> results.ShownRun:
@@ -123,6 +127,7 @@ class WrappedTask:
 
         Args:
             out: the run folder to make; default `runs/<name>-<time>`.
+            track: trackers that record the run while it goes on: "mlflow", "tensorboard", "wandb".
             quiet: show no progress.
 
         Raises:
@@ -131,8 +136,11 @@ class WrappedTask:
         """
         folder = "runs" if out is None else Path(out).parent
         read = self.scenario(scenario, folder=folder, **settings)
-        with showing(read.name, quiet) as show:
-            return results.ShownRun.of(running.run(read, out=out, show=show))
+        with (
+            tracking(track) as begin,
+            showing(read.name, quiet) as show,
+        ):
+            return results.ShownRun.of(running.run(read, out=out, show=show, begin=begin))
 
     def plan(self, scenario: ScenarioLike | None = None, **settings: Any) -> results.ShownPlan:
         """Compute which devices take part when, without a run."""

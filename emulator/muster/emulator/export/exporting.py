@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from muster.common.errors import ConfigError
 from muster.common.installation import install_command
+from muster.emulator.export.event_files import EventFiles
 from muster.emulator.export.metrics import metric_points
 from muster.emulator.export.mlflow_store import write_mlflow
 from muster.emulator.records.account import TABLES, Account
@@ -27,15 +28,11 @@ def write_parquet(account: Account, out: Path) -> None:
 
 
 def write_event_files(account: Account, out: Path) -> None:
-    """Write the metrics, and the scenario as a text."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(out)) as writer:
-        # TensorBoard shows Markdown, in which an indented text stays as it is.
-        scenario = "\n".join(f"    {line}" for line in account.scenario_text.splitlines())
-        writer.add_text("scenario", scenario, walltime=account.run.started_at)
-        for metric in metric_points(account):
-            writer.add_scalar(metric.name, metric.value, metric.round, walltime=metric.at)
+    """Write the metrics, and the scenario as a text, for TensorBoard."""
+    files = EventFiles(out)
+    files.begin(account)
+    files.log(metric_points(account))
+    files.end(account)
 
 
 class Exporter(NamedTuple):

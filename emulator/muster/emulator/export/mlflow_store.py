@@ -1,22 +1,23 @@
-"""Exports a run into a store of MLflow: a database and a folder of artifacts."""
+"""A run in a store of MLflow: a database and a folder of artifacts, or a server."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from muster.common.environment import settle_environment
 from muster.common.errors import ConfigError
-from muster.emulator.export.metrics import metric_points
+from muster.emulator.export.metrics import MetricPoint, metric_points
+from muster.emulator.export.tracker import Tracker
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import SUMMARY, UNFINISHED, outline
 from muster.emulator.run_folder.folder import SCENARIO, shown
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
+
+TRACKED_TAG: Final = "muster.tracked"
+"""The tag with the identity of a run that is or was tracked while it went on."""
 
 RUN_TAG: Final = "muster.run"
 """The tag with the identity of the run. A run whose export failed does not have it."""
@@ -31,62 +32,102 @@ _LONGEST_PARAM = 6000
 
 
 def write_mlflow(account: Account, out: Path) -> None:
-    """Add the run to the experiment of the scenario's name: the settings of the scenario as
-    parameters, the metrics, and the scenario and the summary as artifacts.
+    """Add the run to the experiment of the scenario's name.
 
     Raises:
         ConfigError: the store has the run already.
     """
-    settle_environment()
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{(out / DATABASE).resolve()}")
-    experiment = _experiment(client, account.name, out / ARTIFACTS)
-    run, status = account.run, outline(account)["status"]
-    if client.search_runs([experiment], filter_string=f"tags.`{RUN_TAG}` = '{run.id}'"):
+    store = MlflowStore(out, uri_of(out))
+    if store.found(account, RUN_TAG):
         raise ConfigError(
             f"{shown(out)} has this run already, and muster export overwrites nothing; name "
             f"another folder with --out"
         )
-    entry = client.create_run(
-        experiment,
-        start_time=_ms(run.started_at),
-        run_name=account.folder.resolve().name,
-        tags={"muster.status": status},
-    ).info.run_id
-    _log(client, entry, account)
-    client.set_tag(entry, RUN_TAG, run.id)  # last, so that an export that failed can be repeated
-    if status != UNFINISHED:
-        ended_at = None if run.ended_at is None else _ms(run.ended_at)
-        client.set_terminated(entry, _STATUS.get(status, "FAILED"), end_time=ended_at)
+    store.create(account)
+    store.log(metric_points(account))
+    store.end(account)
 
 
-def _experiment(client: "MlflowClient", name: str, artifacts: Path) -> str:
-    """The experiment of a name, which is made if there is none."""
-    number: str
-    if found := client.get_experiment_by_name(name):
-        number = found.experiment_id
-    else:
-        number = client.create_experiment(name, artifact_location=artifacts.resolve().as_uri())
-    return number
+def uri_of(out: Path) -> str:
+    """The store in a folder."""
+    return f"sqlite:///{(out / DATABASE).resolve()}"
 
 
-def _log(client: "MlflowClient", entry: str, account: Account) -> None:
-    """Log the parameters, metrics and artifacts of a run."""
-    from mlflow.entities import Metric, Param
+class MlflowStore(Tracker):
+    """Writes the settings of the scenario as parameters, the metrics, and the scenario and the
+    summary as artifacts, into the experiment of the scenario's name.
 
-    params = [Param(_allowed(key), text[:_LONGEST_PARAM]) for key, text in _flat(account.scenario)]
-    metrics = [
-        Metric(_allowed(point.name), point.value, _ms(point.at), point.round)
-        for point in metric_points(account)
-    ]
-    for some in _parts(params, _MOST_PARAMS):
-        client.log_batch(entry, params=some)
-    for some in _parts(metrics, _MOST_METRICS):
-        client.log_batch(entry, metrics=some)
-    for name in (SCENARIO, SUMMARY):
-        if (account.folder / name).is_file():
-            client.log_artifact(entry, str(account.folder / name))
+    Args:
+        out: the folder of the artifacts of a new experiment, if the store is in that folder.
+        uri: the store.
+    """
+
+    def __init__(self, out: Path, uri: str) -> None:
+        settle_environment()
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient(uri)
+        self._artifacts = (out / ARTIFACTS).resolve().as_uri() if uri == uri_of(out) else None
+        self._entry = ""
+
+    def begin(self, account: Account) -> None:
+        """Continue the run that was tracked before, or create it."""
+        if found := self.found(account, TRACKED_TAG):
+            self._entry = found
+            self._client.update_run(found, status="RUNNING")
+        else:
+            self.create(account)
+            self._client.set_tag(self._entry, TRACKED_TAG, account.run.id)
+
+    def found(self, account: Account, tag: str) -> str:
+        """The entry of a run that has its identity as the value of a tag; empty if none has."""
+        wanted = f"tags.`{tag}` = '{account.run.id}'"
+        runs = self._client.search_runs([self._experiment(account.name)], filter_string=wanted)
+        return str(runs[0].info.run_id) if runs else ""
+
+    def create(self, account: Account) -> None:
+        from mlflow.entities import Param
+
+        self._entry = self._client.create_run(
+            self._experiment(account.name),
+            start_time=_ms(account.run.started_at),
+            run_name=account.folder.resolve().name,
+        ).info.run_id
+        params = [
+            Param(_allowed(key), text[:_LONGEST_PARAM]) for key, text in _flat(account.scenario)
+        ]
+        for some in _parts(params, _MOST_PARAMS):
+            self._client.log_batch(self._entry, params=some)
+
+    def log(self, points: Sequence[MetricPoint]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(_allowed(point.name), point.value, _ms(point.at), point.round)
+            for point in points
+        ]
+        for some in _parts(metrics, _MOST_METRICS):
+            self._client.log_batch(self._entry, metrics=some)
+
+    def end(self, account: Account) -> None:
+        run, status = account.run, outline(account)["status"]
+        for name in (SCENARIO, SUMMARY):
+            if (account.folder / name).is_file():
+                self._client.log_artifact(self._entry, str(account.folder / name))
+        self._client.set_tag(self._entry, "muster.status", status)
+        # Last, so that an export that failed can be repeated.
+        self._client.set_tag(self._entry, RUN_TAG, run.id)
+        if status != UNFINISHED:
+            ended_at = None if run.ended_at is None else _ms(run.ended_at)
+            self._client.set_terminated(
+                self._entry, _STATUS.get(status, "FAILED"), end_time=ended_at
+            )
+
+    def _experiment(self, name: str) -> str:
+        """The experiment of a name, which is made if there is none."""
+        if found := self._client.get_experiment_by_name(name):
+            return str(found.experiment_id)
+        return str(self._client.create_experiment(name, artifact_location=self._artifacts))
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

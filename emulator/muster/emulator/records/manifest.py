@@ -68,6 +68,7 @@ PROTECTION: Sequence[tuple[str, Read, str]] = (
     ("*.tmp", Read.NEVER, "a file that a kill left unfinished"),
     ("setup/grafana/*", Read.NEVER, "for Grafana"),
     ("setup/prometheus*", Read.NEVER, "for Prometheus"),
+    ("setup/tracking/*", Read.NEVER, "how far trackers are, which says nothing about the run"),
     ("setup/*", Read.AUDIT, "the manifest"),
     ("devices/*", Read.AUDIT, "the manifest, and a checksum of every record"),
     ("models/*", Read.AUDIT, "the manifest, and its hash in the ledger"),
