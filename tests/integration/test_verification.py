@@ -6,7 +6,7 @@ well this machine keeps time.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.credentials import GivenCredentials
 from muster.common.errors import RemoteProtocolError
-from muster.common.lines import SharedLine
+from muster.common.lines import Cell, SharedLine
 from muster.common.rates.recording import Direction
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
@@ -158,12 +158,34 @@ async def test_a_shared_limit_that_does_not_bind_is_outside(
     controller = running.gateway.controller
     truth = controller.set_shared
 
-    async def twice_as_much(down_bps: float | None, up_bps: float | None) -> None:
-        await truth(down_bps, None if up_bps is None else 2 * up_bps)
+    async def twice_as_much(
+        down_bps: float | None, up_bps: float | None, cells: bool = True
+    ) -> None:
+        await truth(down_bps, None if up_bps is None else 2 * up_bps, cells)
 
     monkeypatch.setattr(controller, "set_shared", twice_as_much)
     found = await verified(running)
     assert [(row.link, row.quantity) for row in found.outside] == [("shared", "rate up")]
+
+
+async def test_cells_limit_their_devices_and_are_lifted_while_each_is_measured(
+    start: Start,
+) -> None:
+    cells = {"all": Cell(up_bps=3e6), "few": Cell(up_bps=1e6, within="all")}
+    shapes = [Shape(up_bps=2e6, cell=cell) for cell in ("few", "few", "all", None)]
+    running = await start(*shapes, shared=SharedLine(cells=cells))
+    found = await verified(running)
+    assert found.ok, found.outside
+    assert rows(found)["g-0", "rate up"].asked == 2e6
+    shared = rows(found)["shared", "rate up"]
+    assert shared.asked == pytest.approx(2 * 0.5e6 + 2e6)
+    assert shared.note == "3 of 4 devices at once"
+    cells["few"] = Cell(up_bps=2e6, within="all")
+    asked = running.gateway.config.model_copy(update={"shared": SharedLine(cells=cells)})
+    other = replace(running, gateway=replace(running.gateway, config=asked))
+    strict = Tolerances(rate=0.3, fairness=0.9)
+    outside = (await verified(other, tolerances=strict)).outside
+    assert ("shared", "fairness up") in [(row.link, row.quantity) for row in outside]
 
 
 async def test_a_link_that_varies_is_compared_with_what_it_allowed(start: Start) -> None:

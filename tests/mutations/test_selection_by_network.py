@@ -110,8 +110,9 @@ def test_devices_must_share_the_rate_of_the_link(
         rank: int,
         n: int,
         begun: BegunWork,
+        in_cells: Mapping[str, int],
     ) -> float:
-        return extra_s(self, line, bytes_down, bytes_up, 0, 1, begun)
+        return extra_s(self, line, bytes_down, bytes_up, 0, 1, begun, {})
 
     monkeypatch.setattr(SharedLine, "extra_s", alone)
     claim = played(judged)

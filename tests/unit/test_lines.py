@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.common.lines import BegunWork, LinkModel, SharedLine, extra_seconds, granted, turns
+from muster.common.lines import (
+    BegunWork,
+    Cell,
+    LinkModel,
+    SharedLine,
+    extra_seconds,
+    granted,
+    turns,
+)
 from muster.common.units import Bandwidth, Duration, Size
 
 MEGA = 1e6
@@ -67,6 +75,20 @@ def test_a_subset_is_drawn_fairly_and_anew_in_every_round() -> None:
         for client in granted(shared, 7, "g", round, active):
             times[client] += 1
     assert all(abs(count / len(rounds) - 2 / 3) < 0.06 for count in times.values())
+
+
+def test_the_devices_of_a_cell_divide_its_rate_in_a_round() -> None:
+    cells = {"all": Cell(up_bps=3e6), "few": Cell(up_bps=1e6, down_bps=2e6, within="all")}
+    shared = SharedLine(up_bps=10e6, cells=cells)
+    lines = {
+        name: LinkModel(up_bps=4e6, rtt_s=0.1, cell=cell)
+        for name, cell in (("a", "few"), ("b", "few"), ("c", "all"), ("d", None))
+    }
+    extra = extra_seconds(shared, 7, "g", 1, lines, 1e6, 1e6, begun(lines))
+    # Up: 0.5, 0.5, 1 and 2.5 Mbit/s instead of 4. Down: 1 Mbit/s instead of no limit.
+    assert extra == pytest.approx({"a": 14 + 8, "b": 14 + 8, "c": 6, "d": 8 / 2.5 - 2})
+    assert shared.least(lines["a"], 4).up_bps == 0.25e6
+    assert shared.least(lines["d"], 4).up_bps == 2.5e6
 
 
 class Quantities(Section):

@@ -100,3 +100,40 @@ def test_devices_that_transfer_at_once_share_the_link_of_the_group() -> None:
     with pytest.raises(ConfigError, match=r"shared_link.up: 8 devices at once need 52.4 s"):
         check_links(scenario({}, {"up": "20 kbit/s"}, 20, server=server), 1_000_000)
     check_links(scenario({}, {"up": "20 kbit/s"}, 20, server=server | {"transfers": 4}), 1_000_000)
+
+
+CELLS: dict[str, Any] = {"cells": {"a": {"up": "1 kbit/s"}, "b": {"within": "a"}}}
+
+
+def test_devices_of_a_cell_that_is_too_slow_are_refused() -> None:
+    assert scenario({"cell": "b"}, CELLS, 4)  # 1 KiB of 4 devices at 1 kbit/s: 33 s
+    with pytest.raises(ConfigError, match=r"shared_link.cells.a.up: 5 devices at once need 41 s"):
+        scenario({"cell": "b"}, CELLS, 5)
+
+
+@pytest.mark.parametrize(
+    ("link", "shared", "said"),
+    [
+        ({"cell": "c"}, CELLS, "link.cell: cell-0000 is in 'c', but shared_link.cells has a, b"),
+        ({"cell": "c", "rtt": "1 s"}, {}, "link.cell: cell-0000 is in 'c', .*cells has none"),
+        ({}, CELLS, "link.cell: expected the cells of the devices, because shared_link has some"),
+        ({"cell": 3}, CELLS, "link.cell: expected text or a distribution's table, found 3"),
+        (
+            {"cell": "a"},
+            {"cells": {"a": {"within": "b"}}},
+            "shared_link: cells.a.within: there is no cell 'b'; there are: a",
+        ),
+        (
+            {"cell": "a"},
+            {"cells": {"a": {"within": "b"}, "b": {"within": "a"}}},
+            "cells.a.within: 'a' is within itself; expected a tree",
+        ),
+        ({"cell": "a"}, {**CELLS, "slots": 2}, "slots: a link with cells has no slots; leave out"),
+        ({"cell": "a"}, {"cells": {"a": {"up": 3}}}, "cells.a.up: expected a number with a unit"),
+    ],
+)
+def test_cells_that_make_no_tree_are_refused(
+    link: dict[str, Any], shared: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        scenario(link, shared)

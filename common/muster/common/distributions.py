@@ -304,6 +304,15 @@ def parse_number(value: object) -> object:
     return _without_unit(_numbers_only(_parse(value, "a number or a distribution's table")))
 
 
+def parse_words(value: object) -> object:
+    """Read text, or a table that names a distribution of words."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, Mapping | Distribution):
+        return _without_unit(DISTRIBUTIONS.parse(value))
+    raise ValueError(f"expected text or a distribution's table, found {value!r}")
+
+
 def parse_path(value: object) -> object:
     """Read the path of a file, or the table of a file with a column of paths."""
     if isinstance(value, str) and value:

@@ -7,6 +7,7 @@ gateway applies to real bytes, in slices. The two directions do not affect each 
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
@@ -34,6 +35,43 @@ def fair_rates(limits: Sequence[float], capacity: float) -> list[float]:
             break
         rates[flow] = limits[flow]
         left -= limits[flow]
+    return rates
+
+
+def tree_rates(
+    limits: Sequence[float],
+    capacity: float,
+    paths: Sequence[Sequence[str]],
+    capacities: Mapping[str, float],
+) -> list[float]:
+    """The max-min fair rates of flows through a tree of links, in their order.
+
+    All rates grow together. A flow stops at its limit, or when a link on its path is full.
+
+    Args:
+        limits, capacity: as for `fair_rates`; all flows pass the link of `capacity`.
+        paths: the other links that each flow passes.
+        capacities: the largest sum of the rates on each of these.
+    """
+    if not any(paths):
+        return fair_rates(limits, capacity)
+    rates, growing = [0.0] * len(limits), set(range(len(limits)))
+    left = {**capacities, "": capacity}  # without the flows that have stopped
+    through = [("", *path) for path in paths]
+    while growing:
+        counts = Counter(link for flow in growing for link in through[flow])
+        full = {link: left[link] / count for link, count in counts.items()}
+        level = min(min(full.values()), min(limits[flow] for flow in growing))
+        stopped = {
+            flow
+            for flow in growing
+            if limits[flow] <= level or any(full[link] <= level for link in through[flow])
+        }
+        for flow in stopped:
+            rates[flow] = level
+            for link in through[flow]:
+                left[link] = max(0.0, left[link] - level) if math.isfinite(left[link]) else math.inf
+        growing -= stopped
     return rates
 
 
@@ -107,8 +145,10 @@ class _Direction:
         next_s: when the next flow ends, or the next rate changes; infinite: never.
     """
 
-    def __init__(self, capacity: Limit) -> None:
+    def __init__(self, capacity: Limit, cells: Mapping[str, float]) -> None:
         self._capacity = capacity
+        self._cells = cells
+        self._paths: dict[str, Sequence[str]] = {}
         self._limits: dict[str, Limit] = {}
         self._ends: dict[str, float] = {}
         self._rates: dict[str, float] = {}
@@ -116,9 +156,10 @@ class _Direction:
         self.at_s = 0.0
         self.next_s = self._turns_s = math.inf
 
-    def unlimited(self, limit: Limit) -> bool:
+    def unlimited(self, limit: Limit, path: Sequence[str]) -> bool:
         """Whether a flow with this limit takes no time."""
-        return math.isinf(limit.bps) and math.isinf(self._capacity.bps)
+        cells = (self._cells[cell] for cell in path)
+        return all(map(math.isinf, (limit.bps, self._capacity.bps, *cells)))
 
     def turns(self, now_s: float) -> bool:
         """Whether a recorded rate changes at a moment."""
@@ -128,16 +169,16 @@ class _Direction:
         """The flows that have ended at a moment."""
         return [name for name, end_s in self._ends.items() if end_s <= now_s]
 
-    def enter(self, name: str, bits: float, limit: Limit) -> None:
+    def enter(self, name: str, bits: float, limit: Limit, path: Sequence[str]) -> None:
         """Add a flow; `change` must follow."""
-        self.left[name], self._limits[name] = bits, limit
+        self.left[name], self._limits[name], self._paths[name] = bits, limit, path
 
     def change(self, now_s: float, gone: Iterable[str]) -> None:
         """Compute what is left of all flows, and their new rates, when some came or are gone."""
         for name, rate in self._rates.items():
             self.left[name] = max(0.0, self.left[name] - rate * (now_s - self.at_s))
         for name in gone:
-            del self.left[name], self._limits[name]
+            del self.left[name], self._limits[name], self._paths[name]
         self.at_s = now_s
         capacity, turns_s = self._capacity.at(now_s)
         limits = []
@@ -146,7 +187,9 @@ class _Direction:
             limits.append(limit)
             turns_s = min(turns_s, until_s)
         self._turns_s = turns_s if self.left else math.inf
-        self._rates = dict(zip(self.left, fair_rates(limits, capacity), strict=True))
+        paths = [self._paths[name] for name in self.left]
+        rates = tree_rates(limits, capacity, paths, self._cells)
+        self._rates = dict(zip(self.left, rates, strict=True))
         self._ends = {
             name: now_s + left / self._rates[name] if self._rates[name] else math.inf
             for name, left in self.left.items()
@@ -156,8 +199,9 @@ class _Direction:
 
     def copy(self) -> "_Direction":
         """A copy that goes its own way."""
-        copy = _Direction(self._capacity)
+        copy = _Direction(self._capacity, self._cells)
         copy._limits, copy._ends = dict(self._limits), dict(self._ends)
+        copy._paths = dict(self._paths)
         copy._rates, copy.left = dict(self._rates), dict(self.left)
         copy.at_s, copy.next_s, copy._turns_s = self.at_s, self.next_s, self._turns_s
         return copy
@@ -190,9 +234,14 @@ class FluidLink:
         self._lines = lines
         self._bits = {Stage.DOWN: 8 * bytes_down, Stage.UP: 8 * bytes_up}
         self._flows = {
-            Stage.DOWN: _Direction(Limit.of(shared.down_bps, shared.down_traces)),
-            Stage.UP: _Direction(Limit.of(shared.up_bps, shared.up_traces)),
+            Stage.DOWN: _Direction(
+                Limit.of(shared.down_bps, shared.down_traces), shared.cell_limits("down")
+            ),
+            Stage.UP: _Direction(
+                Limit.of(shared.up_bps, shared.up_traces), shared.cell_limits("up")
+            ),
         }
+        self._paths = {client: shared.path(line.cell) for client, line in lines.items()}
         self._work: dict[str, Work] = {}
 
     def begin(self, client: str, round: int, work: BegunWork) -> None:
@@ -220,7 +269,9 @@ class FluidLink:
         for stage, direction in self._flows.items():
             names = [name for name, of_device in work.items() if of_device.stage is stage]
             for name in names:
-                direction.enter(name, work[name].left_bits, self._limit(name, stage))
+                direction.enter(
+                    name, work[name].left_bits, self._limit(name, stage), self._paths[name]
+                )
             if names:
                 direction.change(work[names[0]].at_s, ())
 
@@ -269,7 +320,7 @@ class FluidLink:
             work = self._work[client] = self._next(client, self._work[client], now_s)
             if work.stage in _TRANSFERS:
                 limit = self._limit(client, work.stage)
-                self._flows[work.stage].enter(client, work.left_bits, limit)
+                self._flows[work.stage].enter(client, work.left_bits, limit, self._paths[client])
                 changed.add(work.stage)
             elif work.stage is not Stage.ENDED:
                 heappush(waiting, (work.at_s, client))
@@ -286,7 +337,7 @@ class FluidLink:
         }
         if stage in lasts_s:
             return work._replace(stage=stage, at_s=now_s + lasts_s[stage], left_bits=0.0)
-        if self._flows[stage].unlimited(self._limit(client, stage)):
+        if self._flows[stage].unlimited(self._limit(client, stage), self._paths[client]):
             return self._next(client, work._replace(stage=stage), now_s)
         return work._replace(stage=stage, at_s=now_s, left_bits=self._bits[stage])
 
@@ -297,7 +348,8 @@ class FluidLink:
         return Limit.of(line.up_bps, line.up_traces)
 
     def _copy(self) -> "FluidLink":
-        copy = FluidLink(SharedLine(), self._lines, 0.0, 0.0)
+        copy = FluidLink(SharedLine(), {}, 0.0, 0.0)
+        copy._lines, copy._paths = self._lines, self._paths
         copy.now_s, copy._bits, copy._work = self.now_s, self._bits, dict(self._work)
         copy._flows = {stage: flows.copy() for stage, flows in self._flows.items()}
         return copy

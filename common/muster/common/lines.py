@@ -5,6 +5,7 @@ TCP is measured too, but decides nothing.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -117,6 +118,9 @@ class LinkModel(Section):
     rtt_s: Annotated[float, Field(ge=0)] = 0.0
     """Round-trip time of a small message in seconds."""
 
+    cell: str | None = None
+    """The cell of the group's shared link that the device is in."""
+
     @property
     def varies(self) -> bool:
         """Whether modelled transfers depend on when they begin."""
@@ -193,8 +197,18 @@ class LinkModel(Section):
         return 2 * 8 * bytes_in_flight / slower + 4 * self.rtt_s
 
 
+class Cell(Section):
+    """The model of a part of a shared link that some of its devices share."""
+
+    down_bps: Positive | None = None
+    up_bps: Positive | None = None
+
+    within: str | None = None
+    """The cell of which it is a part; absent: it is a part of the shared link itself."""
+
+
 class SharedLine(Section):
-    """The model of the link that all devices of a group share."""
+    """The model of the link that all devices of a group share, a tree if it has cells."""
 
     down_bps: Positive | None = None
     up_bps: Positive | None = None
@@ -202,6 +216,9 @@ class SharedLine(Section):
     down_traces: LineTraces = ()
     up_traces: LineTraces = ()
     """Recorded rates; at most one for each direction, whose mean is the rate above."""
+
+    cells: dict[str, Cell] = Field(default_factory=dict)
+    """The cells, by name."""
 
     slots: Annotated[int, Field(gt=0)] | None = None
     """Number of devices that can transfer in a round (at once, with overflow "queue"). Absent:
@@ -213,8 +230,23 @@ class SharedLine(Section):
     @property
     def delays(self) -> bool:
         """Whether devices of the group can make one another slower."""
-        limited = self.down_bps is not None or self.up_bps is not None
+        limited = self.down_bps is not None or self.up_bps is not None or bool(self.cells)
         return limited or (self.slots is not None and self.overflow == "queue")
+
+    def cell_limits(self, direction: Literal["down", "up"]) -> dict[str, float]:
+        """The rate of each cell in bits per second; infinite: no limit."""
+        return {
+            name: (cell.down_bps if direction == "down" else cell.up_bps) or math.inf
+            for name, cell in self.cells.items()
+        }
+
+    def path(self, cell: str | None) -> list[str]:
+        """The cells through which a device in a cell transfers, from the inside."""
+        path: list[str] = []
+        while cell is not None:
+            path.append(cell)
+            cell = self.cells[cell].within
+        return path
 
     def extra_s(
         self,
@@ -224,23 +256,25 @@ class SharedLine(Section):
         rank: int,
         n: int,
         begun: "BegunWork",
+        in_cells: Mapping[str, int],
     ) -> float:
         """Modelled seconds that sharing the link adds to a device's transfers.
 
-        The rate is divided equally among the devices that transfer at once. With queueing slots
-        devices take turns in the order of `rank`, `slots` at a time.
+        The rate is divided equally among the devices that transfer at once, and so is that of each
+        cell. With queueing slots devices take turns in the order of `rank`, `slots` at a time.
 
         Args:
             rank: rank of the device among those that transfer in the round, from 0.
             n: number of devices that transfer in the round.
             begun: the work of the device as if it had its link for itself.
+            in_cells: how many of them are in each cell.
         """
         queueing = self.slots is not None and self.overflow == "queue"
         turn, at_once = 1, n
         if queueing:
             assert self.slots is not None
             turn, at_once = rank // self.slots + 1, min(n, self.slots)
-        together = self._together(line, at_once)
+        together = self._together(line, at_once, in_cells)
         traffic, train_s = (bytes_down, bytes_up), 0.0
         if together.varies:
             train_s = line.training_s(begun.work_s, *traffic, begun.at_s)
@@ -251,11 +285,16 @@ class SharedLine(Section):
         """The link of a device when `at_once` devices of the group transfer; decides timeouts."""
         if self.slots is not None and self.overflow == "queue":
             at_once = min(at_once, self.slots)
-        together = self._together(line, at_once)
+        together = self._together(line, at_once, dict.fromkeys(self.cells, at_once))
         return together.model_copy(update={"down_traces": (), "up_traces": ()})
 
-    def _together(self, line: LinkModel, at_once: int) -> LinkModel:
-        """The link of a device when each of `at_once` devices has the same part of this link."""
+    def _together(self, line: LinkModel, at_once: int, in_cells: Mapping[str, int]) -> LinkModel:
+        """The link of a device when each of `at_once` devices has the same part of this link.
+
+        Args:
+            in_cells: how many of them have the same part of each cell.
+        """
+        line = self._in_cell(line, in_cells)
         down, up = (None if bps is None else bps / at_once for bps in (self.down_bps, self.up_bps))
         return LinkModel(
             down_bps=_slower(line.down_bps, down),
@@ -263,6 +302,22 @@ class SharedLine(Section):
             down_traces=_slowest(line.down_traces, line.down_bps, self.down_traces, down, at_once),
             up_traces=_slowest(line.up_traces, line.up_bps, self.up_traces, up, at_once),
             rtt_s=line.rtt_s,
+        )
+
+    def _in_cell(self, line: LinkModel, in_cells: Mapping[str, int]) -> LinkModel:
+        """The link of a device with no more than its part of the cells that it is in."""
+        if line.cell is None:
+            return line
+        parts = [(self.cells[cell], in_cells[cell]) for cell in self.path(line.cell)]
+        down = min((p.down_bps / n for p, n in parts if p.down_bps is not None), default=None)
+        up = min((p.up_bps / n for p, n in parts if p.up_bps is not None), default=None)
+        return line.model_copy(
+            update={
+                "down_bps": _slower(line.down_bps, down),
+                "up_bps": _slower(line.up_bps, up),
+                "down_traces": _at_most(line.down_traces, down),
+                "up_traces": _at_most(line.up_traces, up),
+            }
         )
 
 
@@ -285,9 +340,14 @@ def _slowest(
     if own and shared:
         return own + _each(shared, share=1 / at_once)
     if own:
-        limits = [each for each in (own[0].most_bps, fair_bps) if each is not None]
-        return _each(own, most_bps=min(limits, default=None))
+        return _at_most(own, fair_bps)
     return _each(shared, share=1 / at_once, most_bps=own_bps)
+
+
+def _at_most(traces: tuple[LineTrace, ...], bps: float | None) -> tuple[LineTrace, ...]:
+    return tuple(
+        trace.model_copy(update={"most_bps": _slower(trace.most_bps, bps)}) for trace in traces
+    )
 
 
 def _each(traces: tuple[LineTrace, ...], **changes: float | None) -> tuple[LineTrace, ...]:
@@ -335,8 +395,9 @@ def extra_seconds(
     """
     order = turns(seed, group, round, lines)
     traffic = bytes_down, bytes_up
+    in_cells = Counter(cell for line in lines.values() for cell in shared.path(line.cell))
     return {
-        client: shared.extra_s(lines[client], *traffic, rank, len(order), work[client])
+        client: shared.extra_s(lines[client], *traffic, rank, len(order), work[client], in_cells)
         for rank, client in enumerate(order)
     }
 

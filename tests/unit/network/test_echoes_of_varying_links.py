@@ -77,7 +77,9 @@ class World:
     async def sleep_until(self, instant: float) -> None:
         raise AssertionError("nothing sleeps")
 
-    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
+    async def set_shared(
+        self, down_bps: float | None, up_bps: float | None, cells: bool = True
+    ) -> None:
         raise AssertionError("nothing is set here")
 
     async def upstream(self, address: str) -> None:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.emulator.gateway.flows import DirectionalLink, Flow, Lane
+from muster.common.fluid import tree_rates
+from muster.common.lines import Cell, SharedLine
+from muster.emulator.gateway.flows import CellLink, DirectionalLink, Flow, Lane
 from muster.emulator.gateway.loss import Loss
 from muster.emulator.gateway.rates import ConstantRate, Fading, Rate, Unlimited
 from muster.emulator.gateway.shaping import Shaper
@@ -180,6 +182,71 @@ def test_what_slow_devices_leave_is_divided_among_the_fast() -> None:
     got = [moved[f"d{i}"] / (20 * MBIT) for i in range(5)]
     assert got == pytest.approx([1, 1, 3, 7.5, 7.5], rel=0.02)
     assert jain([g / f for g, f in zip(got, [1, 1, 3, 7.5, 7.5], strict=True)]) >= 0.999
+
+
+def test_a_device_keeps_its_rate_beside_fast_ones_with_large_slices() -> None:
+    shaper = Shaper(ConstantRate(10 * MBIT))
+    rates = [ConstantRate(2 / 3 * MBIT)] * 3 + [Unlimited()] * 5
+    lanes = [shaper.lane(f"d{n}", DirectionalLink(rate)) for n, rate in enumerate(rates)]
+    moved = Greedy(shaper, lanes).run(until=20.0)
+    for number, rate in enumerate(rates):
+        fair = min(rate.mean, 8 / 5 * MBIT)
+        assert moved[f"d{number}"] == pytest.approx(20 * fair, rel=0.02)
+
+
+TREE = {
+    "region": Cell(up_bps=6e6),
+    "north": Cell(up_bps=2e6, within="region"),
+    "south": Cell(up_bps=5e6, within="region"),
+    "city": Cell(up_bps=30e6),
+    "open": Cell(),
+}
+
+
+@pytest.mark.parametrize("shared_bps", [10e6, 4e6, math.inf], ids=["10M", "4M", "no-limit"])
+@pytest.mark.parametrize(
+    "places",
+    [
+        ["north"] * 3 + ["south"] * 2 + ["city"] * 3,
+        ["north"] * 4 + ["open"] * 2 + ["city"],
+        ["region", "north", "south", "south", "city", "city"],
+    ],
+    ids=["tree", "open", "inner"],
+)
+def test_devices_of_cells_get_their_max_min_fair_rates(
+    places: list[str], shared_bps: float
+) -> None:
+    line = SharedLine(cells=TREE)
+    limits = {name: cell.up_bps or math.inf for name, cell in TREE.items()}
+    cells = {name: CellLink(_rate(bps)) for name, bps in limits.items()}
+    shaper, own = Shaper(_rate(shared_bps), cells=cells), [3e6] * len(places)
+    lanes = [
+        shaper.lane(f"d{n}", DirectionalLink(_rate(own[n])), line.path(place))
+        for n, place in enumerate(places)
+    ]
+    moved = Greedy(shaper, lanes).run(until=20.0)
+    paths = [line.path(place) for place in places]
+    for number, bps in enumerate(tree_rates(own, shared_bps, paths, limits)):
+        assert 8 * moved[f"d{number}"] / 20 == pytest.approx(bps, rel=0.03)
+
+
+def _rate(bps: float) -> Rate:
+    return Unlimited() if math.isinf(bps) else ConstantRate(bps / 8)
+
+
+def test_a_device_that_goes_lets_those_that_wait_at_its_cell_begin() -> None:
+    cell = CellLink(ConstantRate(MBIT))
+    shaper = Shaper(Unlimited(), cells={"x": cell})
+    lanes = [shaper.lane(name, DirectionalLink(), ["x"]) for name in "abc"]
+    flows = [shaper.flow(lane, "up", 1) for lane in lanes]
+    for flow in flows:
+        shaper.arrive(flow, 50_000, 0.0)
+    shaper.advance(0.05)
+    shaper.drop(flows[0])
+    shaper.share(Unlimited(), lanes, 0.1, cells=False)
+    shaper.share(Unlimited(), lanes, 0.1)
+    assert sum(n for _, flow, n in delivered(shaper) if flow is flows[1]) > 40_000
+    assert not any(flow.queued for flow in flows)
 
 
 def test_a_device_does_not_get_more_by_opening_connections() -> None:

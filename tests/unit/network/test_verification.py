@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.common.fluid import fair_rates
 from muster.common.lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.link_control.running_gateway import RunningGateway
@@ -17,7 +18,6 @@ from muster.emulator.links.shape import Shape
 from muster.emulator.verification.expectations import (
     batches,
     error_of_median_s,
-    fair_shares,
     jain,
     median_of_jitter_s,
     settling_bytes,
@@ -77,8 +77,8 @@ def test_jains_index(shares: list[float], index: float) -> None:
 
 def test_who_wants_less_than_a_fair_share_leaves_the_rest_to_the_others() -> None:
     wanted = {"a": 8.0, "b": 1.0, "c": math.inf}
-    assert fair_shares(10, wanted) == {"a": 4.5, "b": 1.0, "c": 4.5}
-    assert fair_shares(100, {"a": 8.0, "b": 1.0}) == {"a": 8.0, "b": 1.0}
+    assert fair_rates([*wanted.values()], 10) == [4.5, 1.0, 4.5]
+    assert fair_rates([8.0, 1.0], 100) == [8.0, 1.0]
 
 
 def below(x: float) -> float:
@@ -179,7 +179,9 @@ class Silent:
         down = {"down": {"capacity": None}}
         return {"devices": {f"g-{i}": down for i in range(32)}}
 
-    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
+    async def set_shared(
+        self, down_bps: float | None, up_bps: float | None, cells: bool = True
+    ) -> None:
         raise AssertionError("nothing is set here")
 
     async def upstream(self, address: str) -> None:

@@ -185,7 +185,7 @@ class ControlService:
             case SetShape():
                 self._set_shape(request)
             case SetShared():
-                gateway.set_shared(request.down_bps, request.up_bps)
+                gateway.set_shared(request.down_bps, request.up_bps, request.cells)
             case BeginFault():
                 gateway.fault(gateway.select_devices(request.clients), request)
             case Heal():

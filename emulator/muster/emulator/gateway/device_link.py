@@ -1,7 +1,7 @@
 """One device's link at its gateway: its shape, faults, connections and counters."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.common.rates.recording import DIRECTIONS, Direction
@@ -42,7 +42,11 @@ class DeviceLink:
     """
 
     def __init__(
-        self, settings: GatewayDevice, seed: int, shapers: Mapping[Direction, Shaper]
+        self,
+        settings: GatewayDevice,
+        seed: int,
+        shapers: Mapping[Direction, Shaper],
+        path: Sequence[str] = (),
     ) -> None:
         self.client, self.initial_shape, self.shape = (
             settings.client,
@@ -54,7 +58,9 @@ class DeviceLink:
         self.read = dict.fromkeys(DIRECTIONS, 0)
         self.delivered = dict.fromkeys(DIRECTIONS, 0)
         links = self.links(self.shape)
-        self.lanes = {each: shapers[each].lane(self.client, links[each]) for each in DIRECTIONS}
+        self.lanes = {
+            each: shapers[each].lane(self.client, links[each], path) for each in DIRECTIONS
+        }
         self.meters = {each: TrafficMeter(links[each].rate) for each in DIRECTIONS}
         self.plain = dict.fromkeys(DIRECTIONS, True)
         self.fitted = False
@@ -79,8 +85,9 @@ class DeviceLink:
     def update_plain(self, shapers: Mapping[Direction, Shaper]) -> None:
         """Update whether bytes may bypass the shaper."""
         for each in DIRECTIONS:
-            unshared = math.isinf(shapers[each].shared.mean)
-            self.plain[each] = self.lanes[each].link.plain and unshared and not self.active_faults
+            lane = self.lanes[each]
+            unshared = math.isinf(shapers[each].shared.mean) and not lane.path
+            self.plain[each] = lane.link.plain and unshared and not self.active_faults
 
     def stats(self, now: float) -> dict[str, dict[str, Any]]:
         """What the link has measured in each direction."""

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -166,38 +167,99 @@ class Flow:
         self.queued = 0
 
 
+class CellLink:
+    """One direction of a part of the shared link that some devices share.
+
+    Lanes that cannot begin because it is busy are parked at it, and the one that is next begins
+    when it is free. Their order is that of start-time fair queueing on this link alone.
+
+    Attributes:
+        virtual, finish: its virtual time, and its largest finish tag, in bytes.
+        parked: (0, since) for lanes that go first, (1, tag) for the others, then order, version,
+            lane.
+        wakes: whether it is known when the next of them begins.
+    """
+
+    __slots__ = ("finish", "free_at", "parked", "rate", "virtual", "wakes")
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self.free_at = -math.inf
+        self.virtual = self.finish = 0.0
+        self.parked: list[tuple[int, float, int, int, Lane]] = []
+        self.wakes = False
+
+    def idle(self, instant: float) -> bool:
+        """Whether a lane can pass at an instant without waiting for another."""
+        return not self.parked and self.free_at <= instant
+
+    def serve(self, tag: float, nbytes: int, earliest: float) -> float:
+        """Let a slice pass; return the next tag of its lane.
+
+        Args:
+            tag: the tag of the lane on this link.
+            earliest: when it could have begun here if it had not waited for other links.
+        """
+        if earliest > self.free_at and not self.parked:  # it was idle
+            self.virtual = self.finish
+        self.virtual = max(self.virtual, tag)
+        self.free_at = self.rate.finish(max(self.free_at, earliest), nbytes)
+        self.finish = max(self.finish, self.virtual + nbytes)
+        return self.virtual + nbytes
+
+
 class Lane:
     """One direction of a device's link, with its flows.
 
     Attributes:
+        path: the cells through which it passes, from the inside; `tags` has its tag on each.
         delays: of what was sent since the link changed last.
         stalls: number of stalls that loss has begun.
         packets: number of packets that it could have lost.
     """
 
-    def __init__(self, client: str, seed: int, link: DirectionalLink) -> None:
+    def __init__(
+        self, client: str, seed: int, link: DirectionalLink, cells: Sequence[CellLink] = ()
+    ) -> None:
         self.client, self.seed, self.link = client, seed, link
+        self._cells = cells
+        self.path = cells
+        self.tags = [0.0] * len(cells)
         self.free_at = -math.inf
         self.tag = 0.0  # start-time fair queueing: the start tag of its next slice, in bytes
         self.flows: deque[Flow] = deque()  # flows with bytes before the link
         self.version = 0  # of its entry in a heap; entries of older versions are void
         self.eligible = False
         self.first = False  # whether its entry is among those that go first
+        self.parked = False  # whether it is eligible, and waits for a cell
         self.slice_bytes = self.queue_bytes = self.line_bytes = 0
         self.credit_bps = 0.0
         self.delays, self.stalls, self.packets = DelayMeter(), 0, 0.0
 
     def bound(self, shared: Rate) -> None:
         """Set the sizes and the credit that depend on the rates."""
-        mean, reach_s = min(self.link.rate.mean, shared.mean), self.link.delay_s
+        above = [shared, *(cell.rate for cell in self.path)]
+        mean = min(self.link.rate.mean, *(rate.mean for rate in above))
+        reach_s = self.link.delay_s
         self.slice_bytes = slice_bytes(mean)
         self.queue_bytes = int(_within(mean * _QUEUE_S, _QUEUE_BYTES))
         least, unlimited = _LINE_BYTES
         reach_s += 3 * self.link.jitter_s
         # Size the delay line by the peak rate: sized by the mean, it would hold back a fading link.
-        peak = min(self.link.rate.peak, shared.peak)
+        peak = min(self.link.rate.peak, *(rate.peak for rate in above))
         self.line_bytes = unlimited if math.isinf(peak) else int(max(least, 1.5 * peak * reach_s))
         self.credit_bps = min(_CREDIT_BPS, _CREDIT_SHARE * mean)
+
+    def use_cells(self, used: bool) -> None:
+        """Let it pass through its cells, or not; `bound` must follow."""
+        self.path = self._cells if used else ()
+
+    def busy_cell(self, instant: float) -> tuple[int, CellLink] | None:
+        """The first cell on its path that is busy at an instant, and its place there; None: none
+        is."""
+        return next(
+            ((place, cell) for place, cell in enumerate(self.path) if cell.free_at > instant), None
+        )
 
     def ready_at(self) -> float:
         """The instant at which the next slice could begin if there were no other lanes. There must

@@ -21,6 +21,7 @@ from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
 from muster.emulator.gateway.faults import Fault, FaultName
+from muster.emulator.gateway.flows import CellLink
 from muster.emulator.gateway.ports import CONNECTIONS, DevicePorts
 from muster.emulator.gateway.pump import Pump
 from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited
@@ -44,12 +45,20 @@ class Gateway:
         self.config, self._clock = config, clock
         self._rates = {"down": config.shared.down_bps, "up": config.shared.up_bps}
         shared = {each: _constant(self._rates[each]) for each in DIRECTIONS}
-        self._pump = Pump(shared, config.seed, clock)
+        cells: dict[Direction, dict[str, CellLink]] = {
+            "down": {n: CellLink(_constant(c.down_bps)) for n, c in config.shared.cells.items()},
+            "up": {n: CellLink(_constant(c.up_bps)) for n, c in config.shared.cells.items()},
+        }
+        self._cells = True
+        self._pump = Pump(shared, config.seed, clock, cells)
         self.shapers = self._pump.shapers
         self._meters = {each: TrafficMeter(shared[each]) for each in DIRECTIONS}
         try:
             self.devices = {
-                each.client: DeviceLink(each, config.seed, self.shapers) for each in config.devices
+                each.client: DeviceLink(
+                    each, config.seed, self.shapers, config.shared.path(each.shape.cell)
+                )
+                for each in config.devices
             }
         except ValueError as error:
             raise ConfigError(str(error)) from None
@@ -130,14 +139,19 @@ class Gateway:
                 device.meters[each].change(link.rate, now)
         self._changed(device for device, _, _ in changes)
 
-    def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
-        """Change the shared rates of the group from now on; None: no limit."""
+    def set_shared(self, down_bps: float | None, up_bps: float | None, cells: bool = True) -> None:
+        """Change the shared rates of the group from now on; None: no limit.
+
+        Args:
+            cells: whether the cells of the shared link have their limits.
+        """
         now = self._pump.now()
+        self._cells = cells
         self._rates = {"down": down_bps, "up": up_bps}
         for each in DIRECTIONS:
             rate = _constant(self._rates[each])
             lanes = [device.lanes[each] for device in self.devices.values()]
-            self.shapers[each].share(rate, lanes, now)
+            self.shapers[each].share(rate, lanes, now, cells)
             self._meters[each].change(rate, now)
         self._changed(self.devices.values())
 
@@ -185,7 +199,7 @@ class Gateway:
             self.heal(wrong)
         if others:
             self.set_shapes(others)
-        if changed := self._rates != initial_rates:
+        if changed := self._rates != initial_rates or not self._cells:
             self.set_shared(shared.down_bps, shared.up_bps)
         return bool(wrong or others or changed)
 

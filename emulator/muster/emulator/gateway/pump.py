@@ -2,10 +2,12 @@
 
 import asyncio
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.rates.recording import DIRECTIONS, Direction
+from muster.emulator.gateway.flows import CellLink
 from muster.emulator.gateway.rates import Rate
 from muster.emulator.gateway.shaping import Shaper
 
@@ -23,11 +25,20 @@ class Pump:
     Args:
         shared: the rate that all devices of the gateway share, by direction.
         seed: of the shapers' random numbers.
+        cells: the parts of the shared link, by direction.
     """
 
-    def __init__(self, shared: dict[Direction, Rate], seed: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        shared: dict[Direction, Rate],
+        seed: int,
+        clock: Clock,
+        cells: Mapping[Direction, Mapping[str, CellLink]] | None = None,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.shapers = {each: Shaper(shared[each], seed) for each in DIRECTIONS}
+        self.shapers = {
+            each: Shaper(shared[each], seed, cells[each] if cells else {}) for each in DIRECTIONS
+        }
         self._clock = clock
         self.began = clock.monotonic()
         self._timers: dict[Direction, tuple[float, asyncio.TimerHandle]] = {}

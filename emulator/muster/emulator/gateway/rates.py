@@ -257,6 +257,7 @@ def model_of(shape: Shape) -> LinkModel:
         down_traces=_line_traces(shape, shape.trace_down, "down"),
         up_traces=_line_traces(shape, shape.trace_up, "up"),
         rtt_s=shape.rtt_s,
+        cell=shape.cell,
     )
 
 

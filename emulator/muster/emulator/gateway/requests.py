@@ -62,6 +62,8 @@ class SetShared(Section):
     do: Literal["set_shared"]
     down_bps: Positive | None
     up_bps: Positive | None
+    cells: bool = True
+    """Whether the cells of the shared link have their limits."""
 
 
 class BeginFault(Fault):

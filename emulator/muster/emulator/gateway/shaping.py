@@ -15,30 +15,31 @@ Rule 3: a flow that moved little lately goes first, in the device and in the gro
 RFC 8290), and its bytes count like all others. A heartbeat beside an upload waits for one slice,
 without anyone having to mark it as a heartbeat.
 
-    arrive -> queue of the flow -> own rate -> shared rate -> delay line -> due
+    arrive -> queue of the flow -> own rate -> cells -> shared rate -> delay line -> due
               (round robin)       (start-time fair queueing)
 
 Fairness among devices: Goyal, Vin, Cheng, Start-time fair queueing, SIGCOMM 1996. A device that is
-held back by its own rate begins each slice at the virtual time of the others, so it never waits
-behind them for its share: this is max-min fair. After the shared link has been idle, virtual time
-is the last finish tag, as in that paper, so a device pays nothing for bytes that it moved while no
-other device wanted to.
+held back by its own rate begins each slice at the virtual time of the others, or up to a slice
+earlier, so that it does not lose its share while it waits behind one: this is max-min fair. After
+the shared link has been idle, virtual time is the last finish tag, as in that paper, so a device
+pays nothing for bytes that it moved while no other device wanted to.
 """
 
 import heapq
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 
 from muster.emulator.gateway.delays import DelayMeter
 from muster.emulator.gateway.flows import (
     SLICE_BYTES,
-    SLICE_S,
     TURN_BYTES,
     TURN_S,
+    CellLink,
     DirectionalLink,
     Flow,
     Lane,
+    slice_bytes,
 )
 from muster.emulator.gateway.rates import Rate
 
@@ -46,8 +47,14 @@ from muster.emulator.gateway.rates import Rate
 class Shaper:
     """One direction of a group."""
 
-    def __init__(self, shared: Rate, seed: int = 0) -> None:
+    def __init__(
+        self, shared: Rate, seed: int = 0, cells: Mapping[str, CellLink] | None = None
+    ) -> None:
         self.shared, self._seed = shared, seed
+        self._cells = cells or {}
+        # (free at, order, cell): cells at which lanes are parked.
+        self._wakes: list[tuple[float, int, CellLink]] = []
+        self._lag = slice_bytes(shared.mean)
         self._free_at = -math.inf
         self._virtual = self._finish = 0.0
         self._busy = 0  # lanes with bytes before the link
@@ -61,9 +68,15 @@ class Shaper:
 
     # -- lanes and flows ------------------------------------------------------------------------
 
-    def lane(self, client: str, link: DirectionalLink) -> Lane:
-        """Add one direction of a device's link."""
-        lane = Lane(client, self._seed, link)
+    def lane(self, client: str, link: DirectionalLink, path: Iterable[str] = ()) -> Lane:
+        """Add one direction of a device's link.
+
+        Args:
+            path: the cells through which it passes, from the inside.
+        """
+        cells = [self._cells[name] for name in path]
+        limiting = [cell for cell in cells if not math.isinf(cell.rate.mean)]
+        lane = Lane(client, self._seed, link, limiting)
         lane.bound(self.shared)
         return lane
 
@@ -89,16 +102,20 @@ class Shaper:
         lane.bound(self.shared)
         self._again(lane)
 
-    def share(self, shared: Rate, lanes: Collection[Lane], now: float) -> None:
+    def share(self, shared: Rate, lanes: Collection[Lane], now: float, cells: bool = True) -> None:
         """Give the group another shared rate.
 
         Args:
             lanes: all lanes of the group in this direction.
+            cells: whether its cells have their limits.
         """
-        self.shared = shared
+        self.shared, self._lag = shared, slice_bytes(shared.mean)
         self._free_at = min(self._free_at, now)
         for lane in lanes:
+            lane.use_cells(cells)
             lane.bound(shared)
+            if lane.parked:
+                self._again(lane)
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -166,24 +183,72 @@ class Shaper:
             return self._free_at
         while waiting and waiting[0][2] != waiting[0][3].version:
             heapq.heappop(waiting)
-        return max(self._free_at, waiting[0][0]) if waiting else math.inf
+        nexts = [heap[0][0] for heap in (waiting, self._wakes) if heap]
+        return max(self._free_at, min(nexts)) if nexts else math.inf
 
     def _serve(self, now: float) -> list[Flow]:
         served: list[Flow] = []
         waiting, eligible = self._waiting, self._eligible
         while (at := self._next_start()) <= now:
             if at > self._free_at:  # the shared link was idle
-                self._virtual = self._finish
+                self._virtual, self._free_at = self._finish, at
             while waiting and waiting[0][0] <= at:
                 _, _, version, lane = heapq.heappop(waiting)
                 if version == lane.version:
-                    self._enter(lane, at, lane.choose(at).first(at))
+                    self._ready(lane, at, lane.choose(at).first(at))
+            awake = []
+            while self._wakes and self._wakes[0][0] <= at:
+                awake.append(heapq.heappop(self._wakes)[2])
+            for cell in awake:
+                self._unpark(cell, at)
+            if not eligible:
+                continue
             rank, tag, _, version, lane = heapq.heappop(eligible)
-            if version == lane.version:
-                if rank:
-                    self._virtual = tag
-                served.append(self._slice(lane, at))
+            if version != lane.version:
+                continue
+            if (busy := lane.busy_cell(at)) is not None:
+                self._park(lane, *busy, tag)
+                continue
+            if rank:
+                self._virtual = max(self._virtual, tag)
+            served.append(self._slice(lane, at))
         return served
+
+    def _ready(self, lane: Lane, at: float, first: bool) -> None:
+        """Let a lane compete: for the innermost cell on its path, and then for the shared link."""
+        if lane.path and not first and not lane.path[0].idle(at):
+            lane.eligible, lane.first = True, False
+            self._park(lane, 0, lane.path[0], at)
+        else:
+            self._enter(lane, at, first)
+
+    def _park(self, lane: Lane, place: int, cell: CellLink, since: float) -> None:
+        """Let a lane wait for a cell on its path that is busy.
+
+        Args:
+            since: the instant since which it waits, for one that goes first.
+        """
+        lane.parked = True
+        key = (0, since) if lane.first else (1, max(cell.virtual, lane.tags[place]))
+        heapq.heappush(cell.parked, (*key, next(self._order), lane.version, lane))
+        self._wake(cell)
+
+    def _wake(self, cell: CellLink) -> None:
+        """Let the next lane that is parked at a cell begin when the cell is free."""
+        if cell.parked and not cell.wakes:
+            cell.wakes = True
+            heapq.heappush(self._wakes, (cell.free_at, next(self._order), cell))
+
+    def _unpark(self, cell: CellLink, at: float) -> None:
+        """Let the next lane that is parked at a cell compete again. While the cell is idle, because
+        the links above it are busy, one more competes at each slice."""
+        cell.wakes = False
+        while cell.parked and cell.free_at <= at:
+            _, since, _, version, lane = heapq.heappop(cell.parked)
+            if version == lane.version:
+                self._enter(lane, since if lane.first else at, lane.first)
+                break
+        self._wake(cell)
 
     def _slice(self, lane: Lane, start: float) -> Flow:
         flow = lane.choose(start)
@@ -191,16 +256,19 @@ class Shaper:
         nbytes = int(min(lane.slice_bytes, turn, flow.usable(start)))
         if flow.first(start):
             nbytes = min(nbytes, max(SLICE_BYTES[0], int(flow.credit(start))))
-        # The device's own link may start up to one slice earlier than the shared link, as if it had
+        # The device's own link and its cells may start earlier than the shared link, as if they had
         # worked while the slice waited for other devices. Otherwise a device would get less than
         # its rate only because there are others.
-        own_start = max(lane.free_at, flow.usable_at(), start - SLICE_S)
-        lane.free_at = lane.link.rate.finish(own_start, nbytes)
+        earliest = max(flow.usable_at(), start - TURN_S)
+        lane.free_at = lane.link.rate.finish(max(lane.free_at, earliest), nbytes)
         self._free_at = self.shared.finish(start, nbytes)
-        lane.tag = max(self._virtual, lane.tag) + nbytes
+        for place, cell in enumerate(lane.path):
+            lane.tags[place] = cell.serve(lane.tags[place], nbytes, earliest)
+        lane.tag = max(self._virtual - self._lag, lane.tag) + nbytes
         self._finish = max(self._finish, lane.tag)
         flow.leave(nbytes, start)
-        left = flow.resent_at(max(lane.free_at, self._free_at), nbytes)
+        passed = max(lane.free_at, self._free_at, *(cell.free_at for cell in lane.path))
+        left = flow.resent_at(passed, nbytes)
         self._fly(flow, nbytes, left)
         lane.flows.remove(flow)
         if flow.queued:
@@ -218,15 +286,17 @@ class Shaper:
     def _enter(self, lane: Lane, at: float, first: bool) -> None:
         """Let a lane compete for the shared link."""
         lane.version += 1
-        lane.eligible, lane.first = True, first
-        lane.tag = max(self._virtual, lane.tag)
+        lane.eligible, lane.first, lane.parked = True, first, False
+        lane.tag = max(self._virtual - self._lag, lane.tag)
         key = (0, at) if first else (1, lane.tag)
         heapq.heappush(self._eligible, (*key, next(self._order), lane.version, lane))
 
     def _again(self, lane: Lane) -> None:
         """Let a lane wait until its next slice can begin, if it has bytes."""
         lane.version += 1
-        lane.eligible = lane.first = False
+        lane.eligible = lane.first = lane.parked = False
+        for cell in lane.path:
+            self._wake(cell)
         if lane.flows:
             entry = (lane.ready_at(), next(self._order), lane.version, lane)
             heapq.heappush(self._waiting, entry)

@@ -116,9 +116,15 @@ class Controller:
         given = None if shape is None else dict(shape)
         await self._ask(do="set", shape=given, clients=_listed(clients))
 
-    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
-        """Change the shared rates of the group; None: no limit."""
-        await self._ask(do="set_shared", down_bps=down_bps, up_bps=up_bps)
+    async def set_shared(
+        self, down_bps: float | None, up_bps: float | None, cells: bool = True
+    ) -> None:
+        """Change the shared rates of the group; None: no limit.
+
+        Args:
+            cells: whether the cells of the shared link have their limits.
+        """
+        await self._ask(do="set_shared", down_bps=down_bps, up_bps=up_bps, cells=cells)
 
     async def fault(
         self,

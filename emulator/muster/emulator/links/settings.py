@@ -21,8 +21,15 @@ from muster.common.bounds import DeviceCount
 from muster.common.catalogue import read_catalogue, require_known
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
-from muster.common.distributions import Distribution, File, draw_for_devices, parse_path
-from muster.common.lines import Overflow, SharedLine
+from muster.common.distributions import (
+    Distribution,
+    File,
+    draw_for_devices,
+    parse_path,
+    parse_words,
+)
+from muster.common.errors import listed
+from muster.common.lines import Cell, Overflow, SharedLine
 from muster.common.per_device import PerDevice
 from muster.common.rates.reading import FORMATS, read_rate
 from muster.common.rates.recording import DIRECTIONS, Direction
@@ -66,6 +73,9 @@ AnyRate = Annotated[Annotated[float, *RATE.number] | SerializeAsAny[Distribution
 AnyDelay = Annotated[Annotated[float, *DELAY.number] | SerializeAsAny[Distribution], *DELAY.marks]
 RecordingFormat = Annotated[str, AfterValidator(_known_format)]
 AnyTrace = Annotated[str | File, BeforeValidator(parse_path)]
+
+
+AnyWord = Annotated[str | SerializeAsAny[Distribution], BeforeValidator(parse_words)]
 
 
 def _parse_start(value: object) -> object:
@@ -142,6 +152,10 @@ class LinkSettings(Section):
     """Where in its traces each device begins. random: at an instant of its own, drawn once and the
     same in both directions. common: all begin together, like passengers of one train, so that they
     fade together. A duration or a distribution: so long after the beginning of the trace."""
+
+    cell: AnyWord | None = None
+    """The cell of the shared link that the device is in (`shared_link.cells`); absent: none, so
+    that only the shared link itself is between the device and the server."""
 
     compression: AnyCodec = Whole(kind="none")
     """Compression of updates: none, float16, int8 or top-k, with the settings of each."""
@@ -231,6 +245,11 @@ class LinkSettings(Section):
         for key, direction in TRACES.items():
             columns[f"trace_{direction}"] = self._paths(key, direction, *who)
         columns["trace_format"] = self.trace_format
+        columns["cell"] = self.cell
+        if isinstance(self.cell, Distribution):
+            with _naming("cell"):
+                cells = draw_for_devices(self.cell, *who, "link", "cell").tolist()
+            columns["cell"] = list(map(str, cells))
         columns["trace_start_s"] = self._starts_s(columns, *who)
         if self.spread and self.has_rates:
             normal = [float(seeds.stream(seed, "link", each).standard_normal()) for each in clients]
@@ -329,6 +348,20 @@ def _naming(key: str) -> Iterator[None]:
         raise ValueError(f"{key}: {error}") from None
 
 
+class CellSettings(Section):
+    """A part of a shared link that the devices with its name in `link.cell` share: a cell, a
+    village, an office. Cells within cells make a tree."""
+
+    down: LinkRate | None = None
+    """Rate towards all devices of the cell together; absent: no limit."""
+
+    up: LinkRate | None = None
+    """Rate from all devices of the cell together; absent: no limit."""
+
+    within: str | None = None
+    """The name of the cell of which it is a part; absent: it is a part of the shared link."""
+
+
 class SharedLink(Section):
     """Link that all devices of a group share."""
 
@@ -337,6 +370,11 @@ class SharedLink(Section):
 
     up: LinkRate | None = None
     """Rate from all devices of the group together; absent: no limit."""
+
+    cells: Annotated[dict[str, CellSettings], Field(max_length=10_000)] = Field(
+        default_factory=dict
+    )
+    """Parts of the link that some of its devices share, by name ([links.md](links.md#cells))."""
 
     slots: DeviceCount | None = None
     """Number of devices that can transfer in a round; absent: all. Slots need
@@ -350,10 +388,38 @@ class SharedLink(Section):
     @property
     def gateway(self) -> bool:
         """Whether the link needs a gateway."""
-        return self.down is not None or self.up is not None or self.slots is not None
+        limited = self.down is not None or self.up is not None or bool(self.cells)
+        return limited or self.slots is not None
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> Self:
+        for name, cell in self.cells.items():
+            if cell.within is not None and cell.within not in self.cells:
+                raise ValueError(
+                    f"cells.{name}.within: there is no cell {cell.within!r}; there are: "
+                    f"{listed([*self.cells])}"
+                )
+            above, outer = {name}, cell.within
+            while outer is not None:
+                if outer in above:
+                    raise ValueError(
+                        f"cells.{name}.within: {outer!r} is within itself; expected a tree"
+                    )
+                above.add(outer)
+                outer = self.cells[outer].within
+        if self.cells and self.slots is not None:
+            raise ValueError("slots: a link with cells has no slots; leave out one of them")
+        return self
 
     def line(self) -> SharedLine:
         """The shared link in the model."""
         return SharedLine(
-            down_bps=self.down, up_bps=self.up, slots=self.slots, overflow=self.overflow
+            down_bps=self.down,
+            up_bps=self.up,
+            cells={
+                name: Cell(down_bps=cell.down, up_bps=cell.up, within=cell.within)
+                for name, cell in self.cells.items()
+            },
+            slots=self.slots,
+            overflow=self.overflow,
         )

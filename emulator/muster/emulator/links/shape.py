@@ -26,6 +26,9 @@ class Shape(Section):
     trace_start_s: float = 0.0
     """Where in its traces the device begins when the gateway begins."""
 
+    cell: str | None = None
+    """The cell of the group's shared link that the device is in."""
+
     def bps(self, direction: Direction) -> float | None:
         """The constant or mean rate that a trace would replace; None: no limit."""
         return self.down_bps if direction == "down" else self.up_bps

@@ -87,6 +87,7 @@ COLUMNS: Mapping[str, TableColumn] = {
     **_with_units("offset", _TIMES, "trace_start", START),
     "fading": TableColumn(("link", "fading"), DEVIATION),
     "loss": TableColumn(("link", "loss"), SHARE),
+    "cell": TableColumn(("link", "cell")),
     "trace": TableColumn(("link", "trace")),
     "trace_up": TableColumn(("link", "trace_up")),
     "examples_per_s": TableColumn(("device", "examples_per_s"), PerDevice(1e-3, 1e12)),

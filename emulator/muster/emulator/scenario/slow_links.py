@@ -5,11 +5,12 @@ they are taken together: what has to pass before the server loses its patience m
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, listed
 from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.shape import Shape
 from muster.emulator.scenario.population import names_of
@@ -75,14 +76,25 @@ class _Waits:
     def refusal(self, what: str) -> str | None:
         """Why the server would lose its patience; None: it would not."""
         shared, stall = self._group.shared_link, f"server.stall_s = {self._stall_s:g}"
-        for way, bps in (("down", shared.down), ("up", shared.up)):
-            if bps and (wait_s := 8 * self._nbytes * self._at_once / bps) > self._stall_s:
+        link = self._group.link.model_copy(update={"trace_start": "common", "spread": 0.0})
+        columns = link.columns_of(self._seed, *self._devices)
+        at_once = {"": self._at_once, **self._in_cells(columns["cell"])}
+        rates = {
+            f"{key}{way}": (at_once[cell], getattr(part, way))
+            for key, cell, part in (
+                ("", "", shared),
+                *((f"cells.{name}.", name, cell) for name, cell in shared.cells.items()),
+            )
+            for way in ("down", "up")
+        }
+        for key, (n, bps) in rates.items():
+            if bps and (wait_s := 8 * self._nbytes * n / bps) > self._stall_s:
                 return (
-                    f"shared_link.{way}: {self._at_once} devices at once need {wait_s:.3g} s for "
+                    f"shared_link.{key}: {n} devices at once need {wait_s:.3g} s for "
                     f"{what} of {self._nbytes:,} bytes each, but the server waits for {stall} "
                     f"seconds; expected a faster link, fewer devices or a longer server.stall_s"
                 )
-        wait_s = self._longest_s()
+        wait_s = self._longest_s(columns)
         if wait_s <= self._stall_s:
             return None
         return (
@@ -91,11 +103,31 @@ class _Waits:
             f"without such gaps, or a longer server.stall_s"
         )
 
-    def _longest_s(self) -> float:
+    def _in_cells(self, cells: str | list[str] | None) -> dict[str, int]:
+        """How many devices at once transfer through each cell of the shared link.
+
+        Raises:
+            ValueError: a device is in a cell that there is not, or nothing is in any.
+        """
+        line, clients = self._group.shared_link.line(), self._devices[0]
+        of_devices = cells if isinstance(cells, list) else [cells] * len(clients)
+        for client, cell in zip(clients, of_devices, strict=True):
+            if cell is not None and cell not in line.cells:
+                raise ValueError(
+                    f"cell: {client} is in {cell!r}, but shared_link.cells has "
+                    f"{listed([*line.cells])}"
+                )
+        counts = Counter(cell for found in of_devices for cell in line.path(found))
+        if line.cells and not counts:
+            raise ValueError(
+                "cell: expected the cells of the devices, because shared_link has some"
+            )
+        return {cell: min(counts[cell], self._at_once) for cell in line.cells}
+
+    def _longest_s(self, columns: Mapping[str, Any]) -> float:
         # Where traces begin decides nothing here.
         link = self._group.link.model_copy(update={"trace_start": "common"})
-        alike = link.model_copy(update={"spread": 0.0})
-        worst_s = max(map(self._wait_s, _worst(alike.columns_of(self._seed, *self._devices))))
+        worst_s = max(map(self._wait_s, _worst(columns)))
         if math.exp(_SPREAD_SDS * link.spread) * worst_s <= self._stall_s:
             return worst_s
         shapes = link.shapes_of(self._seed, *self._devices)
@@ -114,11 +146,11 @@ def _worst(columns: Mapping[str, Any]) -> Iterator[Shape]:
     worst = {
         field: (min if field in ("down_bps", "up_bps") else max)(values)
         for field, values in columns.items()
-        if isinstance(values, list) and field not in ("trace_down", "trace_up")
+        if isinstance(values, list) and field not in ("trace_down", "trace_up", "cell")
     }
     paths = [
         sorted(set(paths)) if isinstance(paths := columns[field], list) else [paths]
         for field in ("trace_down", "trace_up")
     ]
     for down, up in product(*paths):
-        yield Shape(**{**columns, **worst, "trace_down": down, "trace_up": up})
+        yield Shape(**{**columns, **worst, "trace_down": down, "trace_up": up, "cell": None})

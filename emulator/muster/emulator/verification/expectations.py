@@ -1,7 +1,7 @@
 """Computes what a link should deliver, without sockets or a clock."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,17 +19,6 @@ def jain(shares: Sequence[float]) -> float:
     has everything, 0 if no device has anything (Jain, Chiu, Hawe, DEC-TR-301, 1984)."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
-
-
-def fair_shares(cap: float, wanted: Mapping[str, float]) -> dict[str, float]:
-    """Max-min fair shares of `cap`, by client. A client that wants less than an equal share gets
-    what it wants, and the rest is divided among the others."""
-    shares, left = dict[str, float](), cap
-    ordered = sorted(wanted, key=lambda client: wanted[client])
-    for place, client in enumerate(ordered):
-        shares[client] = min(wanted[client], left / (len(ordered) - place))
-        left -= shares[client]
-    return shares
 
 
 def median_of_jitter_s(jitter_s: float) -> float:

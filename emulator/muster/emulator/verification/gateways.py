@@ -166,9 +166,9 @@ class _Verifier:
     async def _share(self, lift: bool) -> None:
         for gateway in self._gateways:
             down_bps, up_bps = gateway.shared_bps("down"), gateway.shared_bps("up")
-            if down_bps is not None or up_bps is not None:
+            if gateway.config.shared.delays:
                 wanted = (None, None) if lift else (down_bps, up_bps)
-                await gateway.controller.set_shared(*wanted)
+                await gateway.controller.set_shared(*wanted, cells=not lift)
 
     async def _restore(self) -> None:
         await self._share(lift=False)
@@ -248,10 +248,12 @@ class _Verifier:
     async def _shared(self, direction: Direction) -> list[Row]:
         rows: list[Row] = []
         for gateway in self._gateways:
-            cap_bps = gateway.shared_bps(direction)
-            if cap_bps is None:
-                continue
+            cap_bps = gateway.shared_bps(direction) or math.inf
             lines = _chosen(gateway, _AT_ONCE)
+            if math.isinf(cap_bps):
+                lines = [line for line in lines if _shares_cell(line, direction)]
+            if not lines:
+                continue
             self._show(f"{len(lines)} devices of {gateway.group} {direction} at once")
             found = await self._bulk(lines, direction, self._seconds, _SHARED_STEP_S, cap_bps)
             of = len(gateway.config.devices)
@@ -316,6 +318,13 @@ def _chosen(gateway: RunningGateway, most: int) -> list[MeasuredLink]:
         return lines
     stream = seeds.stream(gateway.config.seed, "verify", gateway.group)
     return [lines[place] for place in sorted(stream.permutation(len(lines))[:most].tolist())]
+
+
+def _shares_cell(line: MeasuredLink, direction: Direction) -> bool:
+    """Whether a device is in a cell with a limit."""
+    shared = line.gateway.config.shared
+    limits = shared.cell_limits(direction)
+    return any(not math.isinf(limits[cell]) for cell in shared.path(line.shape.cell))
 
 
 def _firsts(lines: Sequence[MeasuredLink]) -> list[MeasuredLink]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from muster.common.fluid import tree_rates
 from muster.common.rates.recording import Direction
 from muster.common.units import bandwidth_text
 from muster.emulator.gateway.flows import slice_bytes
@@ -11,7 +12,6 @@ from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
 from muster.emulator.verification.echo_model import EchoModel, SentEcho
 from muster.emulator.verification.expectations import (
     error_of_median_s,
-    fair_shares,
     jain,
     median_of_jitter_s,
 )
@@ -147,20 +147,20 @@ def judge_shared(
         of: number of devices of the group.
         found: the measurements of `lines`, over the same steps.
     """
-    group = lines[0].gateway.group
+    group, shared = lines[0].gateway.group, lines[0].gateway.config.shared
+    paths = [shared.path(line.shape.cell) for line in lines]
+    cells = shared.cell_limits(direction)
     expected = dict.fromkeys((line.client for line in lines), 0.0)  # bits
     for steps in zip(*(each.steps for each in found), strict=True):
-        wanted = {
-            line.client: _own_bps(line, direction, step)
-            for line, step in zip(lines, steps, strict=True)
-        }
-        for client, share in fair_shares(cap_bps, wanted).items():
-            expected[client] += share * steps[0].seconds
+        wanted = [_own_bps(line, direction, step) for line, step in zip(lines, steps, strict=True)]
+        shares = tree_rates(wanted, cap_bps, paths, cells)
+        for line, share in zip(lines, shares, strict=True):
+            expected[line.client] += share * steps[0].seconds
     seconds = found[0].seconds
     got = {line.client: each.received_bps for line, each in zip(lines, found, strict=True)}
     asked = math.fsum(expected.values()) / seconds
     note = f"{len(lines)} of {of} devices at once" if of > len(lines) else f"{of} devices at once"
-    if asked < cap_bps * (1 - 1e-9):
+    if asked < cap_bps * (1 - 1e-9) < math.inf:
         note += f"; their own rates allow less than {_text(cap_bps)}"
     if any(each.broken for each in found):
         note += "; a connection broke"

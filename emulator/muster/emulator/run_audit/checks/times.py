@@ -53,7 +53,7 @@ def _unknown(evidence: Evidence) -> str:
     if evidence.outlives_round:
         return "because updates may count in a later round than that of their call"
     links = [group.get("shared_link", {}) for group in evidence.scenario.get("groups", ())]
-    if any(link.keys() & {"up", "down", "slots"} for link in links):
+    if any(link.get(key) for link in links for key in ("up", "down", "slots", "cells")):
         return "because devices share a link"
     if evidence.rule["kind"] == "flower":
         return "because the strategy of an app may limit them"
