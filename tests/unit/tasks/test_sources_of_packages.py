@@ -12,6 +12,7 @@ from muster.common.errors import ConfigError
 from muster.tasks.sources import SOURCES
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import TASKS
+from muster.torch.examples import task_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (8, 5, 6, 3), np.uint8)
 
@@ -178,3 +179,20 @@ def test_saved_partitions_are_users(tmp_path: Path) -> None:
     assert found.client(0).x.shape == (4, 3)
     del source["user"]
     assert opened(source).client(0).x.shape == (8, 3)
+
+
+def test_data_sets_that_are_there_in_python_are_saved_for_the_processes(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    values = {"pixels": [[0.0, 1.0], [2.0, 3.0]] * 6, "site": ["a", "b"] * 6, "label": [0, 1] * 6}
+    made = datasets.Dataset.from_dict(values)
+    tests = datasets.Dataset.from_dict({name: column[:2] for name, column in values.items()})
+    for data, test in ((made, tests), (datasets.DatasetDict({"train": made, "test": tests}), None)):
+        found = task_of(data, test, "site", tmp_path)
+        assert found["source"]["label"] == "label"
+        task: Any = TASKS.parse({**found, "partition": "natural"})
+        opened = task.open(2, 1)
+        assert opened.client(1).x.tolist() == [[2.0, 3.0]] * 6
+        assert len(opened.test()) == 2
+    assert task_of(made, None, None, tmp_path) == task_of(made, None, None, tmp_path)
+    with pytest.raises(ConfigError, match=r"user: expected the name of a column, found list"):
+        task_of(made, None, ["a"] * 12, tmp_path)
