@@ -182,7 +182,7 @@ class WrappedTask:
                 f"{name!r}; leave the name out"
             )
         if "source" in found:
-            found["source"] |= task.get("source", {})
+            found["source"] |= _table(task, "source")
         task |= found | {"model": {"kind": "pickled", "path": str(file)}}
 
 
@@ -213,8 +213,9 @@ def _changes(values: dict[str, Any], settings: Mapping[str, Any]) -> Iterator[tu
     """Enter keywords that are tables of a scenario, and yield the others as changes of settings."""
     for key, value in settings.items():
         if key in SHORT:
-            if key == "devices" and len(values["groups"]) > 1:
-                raise ConfigError("devices: the scenario has several groups; give groups=[…]")
+            groups = values["groups"]
+            if key == "devices" and (not isinstance(groups, list) or len(groups) != 1):
+                raise ConfigError("devices: expected a scenario with one group; give groups=[…]")
             yield SHORT[key], value
         elif key not in Scenario.model_fields:
             known = [*SHORT, *Scenario.model_fields]

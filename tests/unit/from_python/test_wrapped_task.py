@@ -68,8 +68,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another task": ({"task": {"name": "digits"}}, r"data= makes the task 'own', but .* 'digits'"),
     "several groups": (
         {"groups": [{"name": "a", "count": 1}, {"name": "b", "count": 1}], "devices": 3},
-        r"devices: the scenario has several groups",
+        r"devices: expected a scenario with one group; give groups=",
     ),
+    "no groups": ({"groups": 3, "devices": 3}, r"devices: expected a scenario with one group"),
+    "no source": ({"task": {"source": 3}}, r"source: expected a table, found int"),
     "no table": (
         {"server": 3},
         r"server: expected a valid dictionary or instance of ServerSettings, found 3",
