@@ -183,7 +183,11 @@ def test_saved_partitions_are_users(tmp_path: Path) -> None:
 
 def test_data_sets_that_are_there_in_python_are_saved_for_the_processes(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    values = {"pixels": [[0.0, 1.0], [2.0, 3.0]] * 6, "site": ["a", "b"] * 6, "label": [0, 1] * 6}
+    values: dict[str, list[Any]] = {
+        "pixels": [[0.0, 1.0], [2.0, 3.0]] * 6,
+        "site": ["a", "b"] * 6,
+        "label": [0, 1] * 6,
+    }
     made = datasets.Dataset.from_dict(values)
     tests = datasets.Dataset.from_dict({name: column[:2] for name, column in values.items()})
     for data, test in ((made, tests), (datasets.DatasetDict({"train": made, "test": tests}), None)):
