@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.common.fluid import FluidLink, Stage, fair_rates
+from muster.common.fluid import FluidLink, Stage, fair_rates, tree_rates
 from muster.common.lines import BegunWork, LinkModel, SharedLine
 
 STEP_S = 0.002
@@ -36,6 +36,46 @@ def test_rates_are_max_min_fair(flows: list[float], capacity: float) -> None:
         assert sum(found) == pytest.approx(capacity)
         assert min(below) >= max(found) * (1 - 1e-12)
     assert fair_rates(flows[::-1], capacity) == found[::-1]
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[list[float], float, list[list[str]], dict[str, float]]:
+    """Limits, the capacity of the root, the path of each flow, and the capacity of each link."""
+    parents: dict[str, str | None] = {}
+    for name in "uvwxyz"[: draw(st.integers(1, 6))]:
+        parents[name] = draw(st.sampled_from([None, *parents]))
+    wanted = draw(st.lists(limits, min_size=1, max_size=8))
+    paths: list[list[str]] = []
+    for _ in wanted:
+        path, at = [], draw(st.sampled_from([None, *parents]))
+        while at is not None:
+            path.append(at)
+            at = parents[at]
+        paths.append(path)
+    capacities = {name: draw(limits) for name in parents}
+    return wanted, draw(st.floats(500.0, 100_000.0)), paths, capacities
+
+
+@given(trees())
+def test_rates_in_a_tree_are_max_min_fair(
+    tree: tuple[list[float], float, list[list[str]], dict[str, float]],
+) -> None:
+    wanted, capacity, paths, capacities = tree
+    found = tree_rates(wanted, capacity, paths, capacities)
+    links = {**capacities, "": capacity}
+    through = {
+        link: [rate for rate, path in zip(found, paths, strict=True) if link in ("", *path)]
+        for link in links
+    }
+    assert all(sum(rates) <= links[link] * (1 + 1e-9) for link, rates in through.items())
+    for rate, limit, path in zip(found, wanted, paths, strict=True):
+        assert 0 < rate <= limit
+        # Who wants more passes a full link on which nobody has more.
+        assert rate == limit or any(
+            sum(through[link]) >= links[link] * (1 - 1e-9)
+            and rate >= max(through[link]) * (1 - 1e-9)
+            for link in ("", *path)
+        )
 
 
 def test_rates_without_a_capacity_are_the_limits() -> None:

@@ -12,6 +12,7 @@ This module holds the parts together, and carries out what controllers ask for.
 """
 
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -45,9 +46,12 @@ class Gateway:
         self.config, self._clock = config, clock
         self._rates = {"down": config.shared.down_bps, "up": config.shared.up_bps}
         shared = {each: _constant(self._rates[each]) for each in DIRECTIONS}
-        cells: dict[Direction, dict[str, CellLink]] = {
-            "down": {n: CellLink(_constant(c.down_bps)) for n, c in config.shared.cells.items()},
-            "up": {n: CellLink(_constant(c.up_bps)) for n, c in config.shared.cells.items()},
+        cells = {
+            each: {
+                name: CellLink(_constant(None if math.isinf(bps) else bps))
+                for name, bps in config.shared.cell_limits(each).items()
+            }
+            for each in DIRECTIONS
         }
         self._cells = True
         self._pump = Pump(shared, config.seed, clock, cells)
