@@ -8,6 +8,7 @@ from muster.client.processes.config import PackProcess
 from muster.client.processes.nursery import prepare
 from muster.common.credentials import SECRETS, credentials_path, device_name
 from muster.common.files import write_atomic
+from muster.common.life_record import RECORD
 from muster.emulator.credentials.issuing import Issuer
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.fleet.scenario_faults import ScenarioFaults
@@ -29,6 +30,7 @@ class Programs:
         initial: content of the file of the initial model.
         packs: configurations of the packs, in which the folder `devices` is not yet set.
         faults: the faults of the run.
+        life: content of the file of the life record that the run is played from; None: it has none.
     """
 
     scenario: Scenario
@@ -37,6 +39,7 @@ class Programs:
     packs: tuple[PackProcess, ...]
     task: OpenTask
     faults: ScenarioFaults
+    life: bytes | None = None
 
     def enter(self, folder: Path) -> list[PackProcess]:
         """Make the run folder with its settings, and return the packs of that folder."""
@@ -44,6 +47,8 @@ class Programs:
             (folder / part).mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "setup/server.json", self.server.to_json().encode())
         write_atomic(folder / "setup/initial.safetensors", self.initial)
+        if self.life is not None:
+            write_atomic(folder / RECORD, self.life)
         secrets, devices = folder / SECRETS, str(folder / "devices")
         groups = {member.client: member.group for member in self.server.population}
         packs: dict[str, dict[str, list[str]]] = {}
@@ -74,7 +79,8 @@ def programs_of(scenario: Scenario, folder: Path) -> Programs:
     update = {"host": host, "port": int(port), "metrics_port": None}  # nobody could read them
     server = configs.server(prepared).model_copy(update=update)
     packs = configs.packs(server, SERVER, lambda group: None, DeviceFolders("", ""))
+    life = None if server.life is None else (folder / server.life).read_bytes()
     initial = (folder / "setup/initial.safetensors").read_bytes()
     # Parse the JSON as a process does, so that the configuration has only what JSON carries.
     server = ServerProcess.from_json(json.dumps(json.loads(server.to_json())))
-    return Programs(scenario, server, initial, tuple(packs), task, configs.faults)
+    return Programs(configs.scenario, server, initial, tuple(packs), task, configs.faults, life)

@@ -16,6 +16,7 @@ from muster.common.files import write_atomic
 from muster.emulator.credentials.issuing import remove_credentials
 from muster.emulator.injection.run_faults import record_afterwards
 from muster.emulator.runs.conclusion import conclude
+from muster.emulator.scenario.recorded_life import as_played
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.evaluation.process import ModelEvaluation, Setup
 from muster.simulation.evaluation import Evaluate
@@ -44,14 +45,15 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
             f"clock.kind: a run inside one process must be in lockstep; expected "
             f'"rounds", found "{scenario.clock.kind}"'
         )
-    for fault in scenario.faults:
+    played = as_played(scenario)
+    for fault in played.faults:
         if not isinstance(fault.do, TracedFault):
             raise ConfigError(
                 f"faults.{fault.name}: in a run inside one process there are no processes and no "
                 f"links that {fault.do.kind} could strike; expected faults of devices, or use "
                 f"muster run"
             )
-    for group in scenario.groups:
+    for group in played.groups:
         if group.shared_link.slots is not None and group.shared_link.overflow == "queue":
             raise ConfigError(
                 f"groups.{group.name}.shared_link.overflow: in a run inside one process no device "

@@ -22,6 +22,7 @@ from muster.common.credentials import (
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
+from muster.common.life_record import RECORD, LifeRecord, write_life
 from muster.common.tensors import WIRE
 from muster.emulator.credentials.issuing import Certifier, Issuer
 from muster.emulator.fleet.lives import (
@@ -56,10 +57,12 @@ from muster.emulator.scenario.local_work import (
 )
 from muster.emulator.scenario.population import (
     Resident,
+    names_of,
     population,
     with_examples,
     write_population,
 )
+from muster.emulator.scenario.recorded_life import as_played, record_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.emulator.scenario.slow_links import check_links
@@ -80,13 +83,20 @@ class ProcessConfigs:
     """The settings of all processes of a scenario that runs in a folder.
 
     Attributes:
+        scenario: as its programs play it. With a life record, it describes neither the lives nor
+            the links of devices.
         residents: the population.
         faults: the faults of the run.
         task: the task that every process of the run opens.
     """
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
-        self.scenario = scenario
+        self._described = scenario
+        self._record: LifeRecord | None = None
+        if scenario.life is not None:
+            clients = [client for client, _ in names_of(scenario.groups)]
+            self._record = record_of(scenario.life.record, clients)
+        self.scenario = scenario = as_played(scenario)
         self.folder = folder
         self.residents = population(scenario)
         self.faults = ScenarioFaults.of(scenario, self.residents)
@@ -203,8 +213,10 @@ class ProcessConfigs:
         write_population(self.folder / "population.csv", residents, None)
         write_timeline(self.folder, self.faults.timeline)
         full = scenario.server.information == "full"
-        members = []
-        for group, of_group in by_group(scenario, residents):
+        members, described = [], self._described
+        if self._record is not None:
+            write_life(self.folder / RECORD, self._record)
+        for group, of_group in by_group(described, residents):
             columns = z_of(group, of_group)
             clients = [resident.client for resident in of_group]
             places = [resident.index for resident in of_group]
@@ -255,11 +267,12 @@ class ProcessConfigs:
             population=members,
             z=scenario.z_columns,
             z_bounds=z_bounds_of(scenario, residents),
-            moments=moments_of(scenario, residents),
-            oracle=oracle_of(scenario, residents),
-            x={group.name: list(_reported_x(scenario, group)) for group in scenario.groups},
-            x_bounds={group.name: _reported_x(scenario, group) for group in scenario.groups},
-            calls_ahead=scenario.clock.lockstep and not self._declines(),
+            moments=moments_of(described, residents),
+            oracle=oracle_of(described, residents),
+            x={group.name: list(_reported_x(described, group)) for group in described.groups},
+            x_bounds={group.name: _reported_x(described, group) for group in described.groups},
+            life=None if self._record is None else RECORD,
+            calls_ahead=scenario.clock.lockstep and not self._declines() and not self._record,
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             partial_sums=[group.name for group in scenario.groups if group.partial_sums],
@@ -299,7 +312,8 @@ class ProcessConfigs:
 
     def _sample(self, residents: Sequence[Resident]) -> DeviceSampling | None:
         enrolled = sum(resident.enrolled for resident in residents)
-        return None if self._declines() else sample_of(self.scenario, enrolled)
+        chosen = self._declines() or self._record is not None
+        return None if chosen else sample_of(self.scenario, enrolled)
 
     def _run_identity(self) -> str:
         path = self.folder / "setup/run"
@@ -343,7 +357,7 @@ class ProcessConfigs:
                     name=name,
                     devices=together,
                     compression=group.link.compression,
-                    life=life.of(clients) if life.eventful else None,
+                    life=life.of(clients) if life.eventful and not self._record else None,
                     faults=faults_of(update_faults(self.faults.inside), clients),
                     clock=self.scenario.clock,
                     utility=group.participation.rational,
@@ -372,7 +386,7 @@ class ProcessConfigs:
         there is none if updates count in the order in which they arrive."""
         scenario = self.scenario
         slots = any(group.shared_link.slots is not None for group in scenario.groups)
-        if not (self._eventful() or slots):
+        if self._record is not None or not (self._eventful() or slots):
             return
         if not can_plan(scenario):
             return

@@ -208,6 +208,7 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     """The tables and keys of settings that name files; the table may be of another type, and the
     key may be missing."""
     task = values.get("task")
+    yield values.get("life"), "record"
     yield task, "app"
     yield task, "initial"
     yield task, "path"  # of a model whose settings stand beside `model`

@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from muster.emulator.scenario.contradictions import contradictions
+from muster.emulator.scenario.recorded_life import as_played, record_refusals
 from muster.emulator.scenario.settings import ScenarioSettings
 
 
@@ -13,7 +14,7 @@ class Scenario(ScenarioSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        mistakes = list(contradictions(self))
+        mistakes = [*record_refusals(self), *contradictions(as_played(self))]
         if mistakes:
             raise ValueError("\n".join(mistakes))
         return self

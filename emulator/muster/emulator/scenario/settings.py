@@ -241,6 +241,15 @@ class Launch(Section):
     cluster: ClusterSettings = ClusterSettings()
 
 
+class LifeSettings(Section):
+    """The life record from which a scenario is played ([life-records.md](life-records.md))."""
+
+    record: str
+    """The file of the record, as `muster life export` writes it; relative to the scenario file. It
+    takes the place of availability, participation, links, batteries and deadlines: in every round
+    the same devices train, and the same updates count, as in the recorded run."""
+
+
 class ScenarioSettings(Section):
     """The settings of a whole experiment, each of which is possible by itself."""
 
@@ -256,6 +265,10 @@ class ScenarioSettings(Section):
     server: ServerSettings
     groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
     launch: Launch = Launch()
+
+    life: LifeSettings | None = None
+    """The life record from which the scenario is played. Absent: its devices live their own lives.
+    """
 
     faults: Faults = Field(default_factory=list)
     """What goes wrong, for whom and when ([faults.md](faults.md))."""

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -23,6 +23,9 @@ from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
 from muster.tasks.hosted import Measured
 
+if TYPE_CHECKING:
+    from muster.server.rounds.arrivals import RecordedArrivals
+
 _Report = tuple[str | None, str | None, float | None]
 """A device's report about itself: JSON of its state, JSON of its covariates X, and the scenario
 seconds since then. None: not known."""
@@ -36,6 +39,7 @@ class PendingRows:
         inline_up: bytes of the updates that came inside answers since the last transaction.
         inline_down: bytes of the models that went inside calls; the calls of a round are added when
             it has ended.
+        arrivals: a life record, which says what devices answer and report; None: they say it.
 
     Args:
         whole_bytes: length of an update of the whole model as float32.
@@ -60,6 +64,7 @@ class PendingRows:
         self._scale = scale
         self._mask_ratio = mask_ratio
         self._transaction = PendingTransaction()
+        self.arrivals: RecordedArrivals | None = None
         self.traffic = TrafficAccount(clock)
         self.inline_up = self.inline_down = 0
 
@@ -111,7 +116,7 @@ class PendingRows:
         Raises:
             RemoteProtocolError: their number is not the one that the scenario gives the group.
         """
-        names = self._x_names.get(device.group, ())
+        names = self._x_names.get(device.group, ()) if self.arrivals is None else ()
         if len(x) != len(names):
             raise RemoteProtocolError(
                 f"{len(x)} covariates X of {device.client}; expected {len(names)}: "
@@ -140,8 +145,11 @@ class PendingRows:
                 fit = curve or (None,) * 4
                 row = ValuationRow(member.round, client, received, own, *fit, *rest)
                 self._transaction.valuations.append(row)
-            if answer.state is not None or answer.x:
-                report: _Report = *self._as_json(client, answer.state, answer.x), 0.0
+            report: _Report
+            if self.arrivals is not None:
+                report = self.arrivals.rows(member.round)[client].report
+            elif answer.state is not None or answer.x:
+                report = *self._as_json(client, answer.state, answer.x), 0.0
             else:
                 report = self._last_report(self._fleet.devices[client])
             rows.append(
@@ -184,6 +192,19 @@ class PendingRows:
                 AnswerRow(round.number, client, decision, None, *report, None, model_bytes, at)
             )
         return rows
+
+    def recorded(self, round: Round, at: float) -> list[AnswerRow]:
+        """Return the rows that a life record has of devices that the round has not called."""
+        if self.arrivals is None:
+            return []
+        rows, called = self.arrivals.rows(round.number), round.own()
+        return [
+            AnswerRow(
+                round.number, client, row.answer, row.reason, *row.report, row.modelled_s, 0, at
+            )
+            for client, row in rows.items()
+            if client not in called
+        ]
 
     def participation(self, rows: Iterable[ParticipationRow]) -> Iterator[Seen]:
         """Decode rows of the ledger for the history of participation."""

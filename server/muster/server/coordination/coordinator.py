@@ -26,6 +26,7 @@ from muster.server.aggregators import Need
 from muster.server.coordination.dispatch import Dispatch
 from muster.server.coordination.ending import RunEnding
 from muster.server.coordination.preparation import (
+    arrivals_of,
     calls_ahead,
     columns_of,
     formats_of,
@@ -110,6 +111,7 @@ class Coordinator:
         self._closed: ClosedRound | None = None
         self._fail_to_train: set[str] = set()  # processes
         self._rules = rules_of(config)
+        self._arrivals = arrivals_of(config, run_folder)
         self._signals = RunSignals(clock)
         shortest_s = min(settings.heartbeat_s, settings.stall_s, settings.transfer_idle_s)
         self.patience = patience = Patience(clock, shortest_s / 4)
@@ -130,6 +132,7 @@ class Coordinator:
             config, formats, fleet, worker.executor, files, patience, clock, tell,
             self._signals.notify,
         )  # fmt: skip
+        self.receiver.pending.arrivals = self._arrivals
         self.room = RoomOnDisk(
             settings.stall_s, clock, tell, patience, self._signals, run_folder / NO_ROOM
         )
@@ -138,7 +141,7 @@ class Coordinator:
         )
         self._failures = failures = Failures(config.errors_in_a_row, fleet.devices)
         self._dispatch = Dispatch(
-            config, fleet, self.receiver, self.versions, inline, failures, strategy
+            config, fleet, self.receiver, self.versions, inline, failures, strategy, self._arrivals
         )
         self.sums = PartialSums(
             formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping,
@@ -343,12 +346,17 @@ class Coordinator:
             round.rules = self._rules.within(self._strategy.timeout_s)
         if self._lockstep and self._shared_links.delays:
             round.rules = replace(round.rules, sharing=self._shared_links.sharing_of(number))
+        if self._arrivals is not None:
+            round.rules = replace(self._rules, counted=self._arrivals.counted(number))
+            round.scenario_s, round.step = self._arrivals.opening(number)
         return round
 
     def _has_next(self, number: int) -> bool:
         if self._signals.stop_request is not None:
             return False
         if self._strategy is not None and self._strategy.push is None:
+            return False
+        if self._arrivals is not None and number >= self._arrivals.rounds:
             return False
         return self._count(number, self.versions.number) < self.settings.rounds
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from muster.common.clock_kinds import idle_s
+from muster.common.life_record import read_life
 from muster.common.lines import SharedLine
 from muster.common.masks import GroupMasks, Layout
 from muster.common.tensors import Schema
@@ -17,6 +18,7 @@ from muster.server.coordination.shared_links import SharedLinkModel, SharedLinks
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.population import Population
+from muster.server.rounds.arrivals import RecordedArrivals
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.round import Round
@@ -34,6 +36,18 @@ def rules_of(config: ServerProcess) -> Rules:
     awaits_answers = bool(config.x) or Need.VALUATIONS in settings.aggregator.needs()
     idle = idle_s(config.clock, config.round_s)
     return Rules.of(settings.mode, *limits, lockstep, awaits_answers, idle)
+
+
+def arrivals_of(config: ServerProcess, run_folder: Path) -> RecordedArrivals | None:
+    """The arrivals of the life record that the run is played from; None: it has none.
+
+    Raises:
+        ConfigError: the record cannot be read.
+    """
+    if config.life is None:
+        return None
+    record = read_life(run_folder / config.life)
+    return RecordedArrivals(record, config.server.mode.outlives_round())
 
 
 def links_of(

@@ -294,9 +294,11 @@ class Round:
 
         In lockstep these are the first `goal` by modelled finish, ties by client, of those that met
         the deadline and finished in the window, or until the next finish. On the wall clock these
-        are all whose updates were accepted before the round closed.
+        are all whose updates were accepted before the round closed. A life record says who counts.
         """
         rules, chosen = self.rules, set(self._arrived)
+        if rules.counted is not None:
+            return [client for client in self.cohort if client in chosen & rules.counted]
         if rules.lockstep and (rules.goal or rules.window_s or rules.sharing):
             chosen = set(self._first_finished(chosen))
         if len(chosen) < rules.least:

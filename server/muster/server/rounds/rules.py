@@ -37,6 +37,8 @@ class Rules:
             shared.
         awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
             answer has arrived too, because the answer has its covariates X.
+        counted: the clients whose updates count, because a life record says so; None: durations or
+            arrivals decide.
         idle_s: on the clock `modelled`, whose rounds last as long as their work, how long a round
             without a deadline lasts in which no device works; None on the other clocks.
     """
@@ -51,6 +53,7 @@ class Rules:
     each: bool = False
     sharing: Sharing | None = None
     awaits_answers: bool = False
+    counted: frozenset[str] | None = None
     idle_s: float | None = None
 
     def open_s(self, deadline_s: float | None) -> float | None:

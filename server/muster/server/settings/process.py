@@ -99,6 +99,10 @@ class ServerProcess(Section):
     """The smallest and the largest value of each covariate X, by group. A group that is absent has
     no bounds."""
 
+    life: str | None = None
+    """The life record whose arrivals take the place of selection, durations and deadlines, relative
+    to the run folder. Absent: there is none."""
+
     calls_ahead: bool = False
     """Whether a round may be called while the round before it is being committed. It has an effect
     only if models travel inside calls. It is false if the state of devices changes during the run:

@@ -112,6 +112,7 @@ class UpdateReceiver:
             settings.mode.outlives_round()
             or settings.round_goal() is not None
             or (shared and settings.deadline_s is not None)
+            or config.life is not None
         )
         self._folding = Folding(
             formats.entries,

@@ -119,6 +119,7 @@ class RoundUpdates:
                 *pending.answers(self.round, self.answered_at, at),
                 *pending.unheard(self.round, "absent", self.absent, at),
                 *pending.unheard(self.round, "silent", self._silent(), at),
+                *pending.recorded(self.round, at),
             ]
         return self._rows
 

@@ -1,0 +1,85 @@
+"""Scenarios that are played from a life record: the record takes the place of availability,
+participation, links, batteries and deadlines."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from muster.client.availability.always import Always
+from muster.client.faults.contract import UpdateFault
+from muster.client.life.device_settings import DeviceSettings
+from muster.client.life.participation import ParticipationSettings
+from muster.common.errors import ConfigError
+from muster.common.life_record import LifeRecord, read_life
+from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.scenario.settings import Group, ScenarioSettings
+
+S = TypeVar("S", bound=ScenarioSettings)
+
+
+def as_played(scenario: S) -> S:
+    """The scenario as its programs play it. With a life record these are devices that are always
+    there, without links, batteries and deadlines, and only the faults that change updates."""
+    if scenario.life is None:
+        return scenario
+    return scenario.model_copy(
+        update={
+            "groups": [_always_there(group) for group in scenario.groups],
+            "server": scenario.server.model_copy(update={"deadline_s": None}),
+            "faults": [fault for fault in scenario.faults if isinstance(fault.do, UpdateFault)],
+            "verify": False,
+        }
+    )
+
+
+def record_refusals(scenario: ScenarioSettings) -> Iterator[str]:
+    """Yield why a scenario cannot be played from a record; none without a record."""
+    if scenario.life is None:
+        return
+    if scenario.clock.kind != "rounds":
+        yield (
+            f'clock.kind: a life record is played in lockstep; expected "rounds", found '
+            f"{scenario.clock.kind!r}"
+        )
+    if scenario.task.hosted:
+        yield (
+            "life.record: the strategy of a Flower app chooses its devices itself, so no record "
+            "can say who is called; expected a task of muster"
+        )
+
+
+def _always_there(group: Group) -> Group:
+    device = group.device
+    return group.model_copy(
+        update={
+            "device": DeviceSettings(capacity=device.capacity, torch_device=device.torch_device),
+            "availability": Always(kind="always"),
+            "participation": ParticipationSettings(),
+            "link": LinkSettings(compression=group.link.compression),
+            "shared_link": SharedLink(),
+        }
+    )
+
+
+def record_of(path: str, clients: Sequence[str]) -> LifeRecord:
+    """The record of a scenario.
+
+    Args:
+        clients: the population of the scenario.
+
+    Raises:
+        ConfigError: it cannot be read, or is one of another population.
+    """
+    record = read_life(Path(path))
+    recorded = [device.client for device in record.header.devices]
+    if recorded != list(clients):
+        differs = next(
+            (pair for pair in zip(recorded, clients, strict=False) if pair[0] != pair[1]), None
+        )
+        found = f"{len(recorded)} devices" if differs is None else f"{differs[0]!r}"
+        expected = f"{len(clients)} devices" if differs is None else f"{differs[1]!r}"
+        raise ConfigError(
+            f"life.record: {path} is of another population: expected {expected}, found {found}; "
+            f"use the groups of the scenario that was recorded"
+        )
+    return record
