@@ -45,6 +45,9 @@ class LifeRound(Section):
     opened_s: float = 0.0
     """Scenario seconds at which it opened."""
 
+    ended_s: float = 0.0
+    """Scenario seconds at which the next round could open."""
+
     step: int = 0
     """The step of device life at which it opened."""
 

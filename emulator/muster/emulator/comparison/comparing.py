@@ -16,6 +16,7 @@ from muster.emulator.comparison.plan import ComparisonPlan, make_plan
 from muster.emulator.comparison.run_set import (
     ENDED,
     PLAN,
+    Play,
     Watch,
     asked_to_stop,
     has_ended,
@@ -60,7 +61,7 @@ def compare(
     folder = make_folder(
         f"{plan.name}-compare", None if out is None else Path(out), "muster compare", plan.to_json()
     )
-    return _go_on(folder.resolve(), plan, figures, watch)
+    return run_plan(folder.resolve(), plan, figures, watch)
 
 
 def resume_comparison(
@@ -76,7 +77,7 @@ def resume_comparison(
     for planned in plan.runs:
         if not has_ended(folder / planned.folder):
             doctor.require(planned.scenario)
-    return _go_on(folder.resolve(), plan, figures, watch)
+    return run_plan(folder.resolve(), plan, figures, watch)
 
 
 def report_comparison(folder: Path | str, *, figures: str = "png") -> Comparison:
@@ -105,7 +106,16 @@ def _failures(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _go_on(folder: Path, plan: ComparisonPlan, figures: str, watch: Watch) -> Comparison:
+def run_plan(
+    folder: Path, plan: ComparisonPlan, figures: str, watch: Watch, play: Play = run_or_resume
+) -> Comparison:
+    """Run what has not ended of a plan, and write the results.
+
+    Args:
+        folder: the folder with the plan.
+        figures, watch: as for `compare`.
+        play: runs a scenario in a folder, and returns its status.
+    """
     failures: dict[str, str] = {}
     stopped = False
     with owned(folder):
@@ -114,7 +124,7 @@ def _go_on(folder: Path, plan: ComparisonPlan, figures: str, watch: Watch) -> Co
                 continue
             try:
                 with watch(f"[{number}/{len(plan.runs)}] {planned.title}") as show:
-                    status = run_or_resume(folder / planned.folder, planned.scenario, show=show)
+                    status = play(folder / planned.folder, planned.scenario, show=show)
                     stopped = status == "stopped"
             except KeyboardInterrupt:  # it came outside the loops that handle it as a stop
                 stopped = True

@@ -8,7 +8,7 @@ import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
@@ -26,6 +26,17 @@ ENDED = ("completed", "diverged")
 Watch = Callable[[str], AbstractContextManager[Show]]
 """Called with the title of each run. The context manager yields a function that receives the run's
 events. The exception of a failed run passes through it."""
+
+
+class Play(Protocol):
+    """Runs a scenario in a folder, or goes on with the run there."""
+
+    def __call__(self, folder: Path, scenario: Scenario, *, show: Show) -> str:
+        """Return the status of the run.
+
+        Raises:
+            MusterError: the run failed.
+        """
 
 
 def unwatched(title: str) -> AbstractContextManager[Show]:

@@ -95,6 +95,8 @@ def _record(ledger: sqlite3.Connection, scenario: Mapping[str, Any], folder: Pat
         [
             LifeRound(
                 opened_s=row["scenario_s"] or 0.0,
+                ended_s=(seconds(row["closed_at"]) if row["next_s"] is None else row["next_s"])
+                or 0.0,
                 step=step_at(row["scenario_s"] or 0.0, step_s),
                 version=row["version"],
             )

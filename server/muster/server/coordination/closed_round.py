@@ -45,13 +45,14 @@ class ClosedRound(NamedTuple):
             bytes_down: bytes of the bodies that were sent since then.
         """
         updates, round = self.updates, self.updates.round
+        recorded = round.rules.recorded
         return RoundRow(
             round=round.number,
             base_version=round.base_version,
             version=self.version,
             outcome="empty" if self.model is None else "aggregated",
-            called=len(round.own()),
-            accepted=updates.accepted_calls(),
+            called=len(round.own()) if recorded is None else recorded.called,
+            accepted=updates.accepted_calls() if recorded is None else recorded.accepted,
             folded=len(self.folded),
             **_weight_columns(self.weights if self.folded else (), self.normaliser),
             scenario_s=round.scenario_s,

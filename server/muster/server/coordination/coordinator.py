@@ -347,8 +347,9 @@ class Coordinator:
         if self._lockstep and self._shared_links.delays:
             round.rules = replace(round.rules, sharing=self._shared_links.sharing_of(number))
         if self._arrivals is not None:
-            round.rules = replace(self._rules, counted=self._arrivals.counted(number))
-            round.scenario_s, round.step = self._arrivals.opening(number)
+            recorded = self._arrivals.round(number)
+            round.rules = replace(self._rules, recorded=recorded)
+            round.scenario_s, round.step = recorded.opened_s, recorded.step
         return round
 
     def _has_next(self, number: int) -> bool:

@@ -133,6 +133,8 @@ class RoundCommit:
 
     def _next_s(self, round: Round) -> float:
         """In lockstep, scenario seconds at which the next round opens."""
+        if round.rules.recorded is not None:
+            return round.rules.recorded.ended_s
         next_s = self._mode.next_s(round.end(), self._round_s)
         if round.rules.outlives_round:
             self._links.settle(round, next_s)

@@ -6,8 +6,28 @@ calls, and counts an update in the round in which the recorded one counted.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from muster.common.life_record import LifeRecord, LifeRow
+
+
+class RecordedRound(NamedTuple):
+    """What a record says of a round.
+
+    Attributes:
+        counted: the clients whose updates count in it.
+        called, accepted: the number of devices that were called, and of those that accepted, also
+            if they gave up later.
+        opened_s, ended_s: scenario seconds at which it opened, and at which the next one could.
+        step: the step of device life at which it opened.
+    """
+
+    counted: frozenset[str]
+    called: int
+    accepted: int
+    opened_s: float
+    ended_s: float
+    step: int
 
 
 class RecordedArrivals:
@@ -38,18 +58,24 @@ class RecordedArrivals:
         """The number of recorded rounds."""
         return len(self._rounds)
 
-    def opening(self, round: int) -> tuple[float, int]:
-        """Scenario seconds, and the step of device life, at which a round opens."""
-        opened = self._rounds[round - 1]
-        return opened.opened_s, opened.step
+    def round(self, number: int) -> RecordedRound:
+        """What is recorded of a round."""
+        recorded, answers = (
+            self._rounds[number - 1],
+            [row.answer for row in self.rows(number).values()],
+        )
+        return RecordedRound(
+            frozenset(self._counted[number]),
+            sum(answer != "absent" for answer in answers),
+            sum(answer in ("accept", "abort") for answer in answers),
+            recorded.opened_s,
+            recorded.ended_s,
+            recorded.step,
+        )
 
     def called(self, round: int) -> Sequence[str]:
         """The clients to call, in the order of the population."""
         return self._called[round]
-
-    def counted(self, round: int) -> frozenset[str]:
-        """The clients whose updates count in a round."""
-        return frozenset(self._counted[round])
 
     def rows(self, round: int) -> Mapping[str, LifeRow]:
         """What is recorded of a round, by client."""

@@ -297,8 +297,9 @@ class Round:
         are all whose updates were accepted before the round closed. A life record says who counts.
         """
         rules, chosen = self.rules, set(self._arrived)
-        if rules.counted is not None:
-            return [client for client in self.cohort if client in chosen & rules.counted]
+        if rules.recorded is not None:
+            chosen &= rules.recorded.counted
+            return [client for client in self.cohort if client in chosen]
         if rules.lockstep and (rules.goal or rules.window_s or rules.sharing):
             chosen = set(self._first_finished(chosen))
         if len(chosen) < rules.least:

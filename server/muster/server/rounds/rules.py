@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from muster.server.rounds.arrivals import RecordedRound
 from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.modes.contract import Mode
 
@@ -37,8 +38,7 @@ class Rules:
             shared.
         awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
             answer has arrived too, because the answer has its covariates X.
-        counted: the clients whose updates count, because a life record says so; None: durations or
-            arrivals decide.
+        recorded: what a life record says of the round, in place of durations; None: there is none.
         idle_s: on the clock `modelled`, whose rounds last as long as their work, how long a round
             without a deadline lasts in which no device works; None on the other clocks.
     """
@@ -53,7 +53,7 @@ class Rules:
     each: bool = False
     sharing: Sharing | None = None
     awaits_answers: bool = False
-    counted: frozenset[str] | None = None
+    recorded: RecordedRound | None = None
     idle_s: float | None = None
 
     def open_s(self, deadline_s: float | None) -> float | None:

@@ -1,0 +1,108 @@
+"""`muster life` and `what-if`: record the life of a fleet, and play it with other settings."""
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from muster.cli.options import (
+    DATA,
+    FIGURES,
+    JSON,
+    SETTINGS,
+    failures_as_status,
+    folder_option,
+    print_result,
+    watching,
+)
+from muster.common.files import refusal_of
+from muster.emulator.run_folder.folder import shown
+
+
+@click.group()
+def life() -> None:
+    """Record the life of a fleet: who was called, answered and counted in every round."""
+
+
+@life.command("export")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@failures_as_status
+def export_life(folder: Path, out: Path) -> None:
+    """Write the life record of the run in FOLDER to OUT, a .csv or .csv.gz file."""
+    from muster.common.life_record import write_life
+    from muster.emulator.records.life import life_of_run
+    from muster.emulator.records.manifest import intact_folder
+
+    record = life_of_run(intact_folder(folder))
+    with refusal_of(f"{out} cannot be written", "name another file"):
+        write_life(out, record)
+    click.echo(
+        f"{len(record.rows):,} rows of {len(record.header.devices):,} devices in "
+        f"{len(record.header.rounds):,} rounds in {shown(out)}"
+    )
+
+
+@life.command("show")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: a .png, .svg or .pdf."
+)
+@failures_as_status
+def show_life(file: Path, out: Path | None) -> None:
+    """Describe the life record in FILE, and draw what became of every device in every round."""
+    from muster.common.life_record import read_life
+    from muster.laboratory.life_view import describe, draw
+
+    record = read_life(file)
+    click.echo(describe(record))
+    if out is not None:
+        with refusal_of(f"{out} cannot be written", "name another file"):
+            draw(record, out)
+        click.echo(f"\n  {shown(out)}")
+
+
+@click.command("what-if")
+@click.argument("folders", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="KEY=A,B,…",
+    help="Values to compare; with several --vary options, every combination is played.",
+)
+@SETTINGS
+@folder_option("--out", "The folder to create; default runs/NAME-what-if-TIME.")
+@DATA
+@FIGURES
+@click.option("--quiet", is_flag=True, help="Print only problems and the table.")
+@JSON
+@failures_as_status
+def what_if(
+    folders: tuple[Path, ...],
+    vary: tuple[str, ...],
+    settings: tuple[str, ...],
+    out: Path | None,
+    data: str | None,
+    kind: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Play the runs in FOLDERS again with other settings: the same devices train in every round,
+    and the same updates count. Without a change the model is the same, bit for bit."""
+    from muster.emulator.comparison.variants import parse_vary
+    from muster.laboratory.what_if import describe, numbers_of, what_if
+
+    found = what_if(
+        folders,
+        settings=settings,
+        vary=parse_vary(vary),
+        data=data,
+        out=out,
+        figures=kind or "png",
+        watch=partial(watching, quiet=quiet),
+    )
+    print_result(
+        lambda: describe(found),
+        lambda: {"folder": str(found.comparison.folder), **numbers_of(found)},
+        as_json,
+    )

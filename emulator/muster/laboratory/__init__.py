@@ -1,0 +1,1 @@
+"""The laboratory: what another setting would have done with the recorded life of a fleet."""

@@ -1,0 +1,229 @@
+"""What a run would have been with other settings: it is played again from its life record.
+
+In the played run the same devices train in every round, and the same updates count, as in the
+recorded run. Without a change it ends with the same model, bit for bit. So what a change does is
+not mixed with who happened to be there: the difference of the two runs is paired.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from muster.client.training.local import fingerprint
+from muster.common.errors import ConfigError
+from muster.common.life_record import write_life
+from muster.emulator.comparison import tables as compared
+from muster.emulator.comparison.comparing import run_plan
+from muster.emulator.comparison.comparison import Comparison
+from muster.emulator.comparison.plan import ComparisonPlan, ComparisonRun
+from muster.emulator.comparison.run_set import Watch, make_folder, unwatched
+from muster.emulator.comparison.variants import folder_names, labels_of
+from muster.emulator.records.life import life_of_run
+from muster.emulator.records.manifest import intact_folder
+from muster.emulator.records.summary import clean, percent_text
+from muster.emulator.records.tabular import aligned
+from muster.emulator.run_folder.folder import SCENARIO
+from muster.emulator.runs.supervisor import Show
+from muster.emulator.scenario.reading import read_scenario, setting_value
+from muster.emulator.scenario.scenario import Scenario
+from muster.simulation.whole_run import simulate_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RECORDED, UNCHANGED = "recorded", "unchanged"
+"""The names of the variants that are the recorded runs, and these runs played without a change."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The results of a what-if.
+
+    Attributes:
+        comparison: the recorded runs, as its first variant, beside the played ones.
+        pairs: one row for every played run: variant, seed, whether its model is that of the
+            recorded run (`same_model`), and the number of rounds.
+        represented: one row for every variant and group: the share of the weight that its updates
+            had, as the mean over the versions of all runs.
+        elsewhere: whether some recorded run was made on a machine with another fingerprint, so that
+            the bits of a model may differ although nothing was changed.
+    """
+
+    comparison: Comparison
+    pairs: "pd.DataFrame"
+    represented: "pd.DataFrame"
+    elsewhere: bool
+
+    @property
+    def same_model(self) -> bool:
+        """Whether all played runs have ended with the models of the recorded ones."""
+        return bool(self.pairs["same_model"].all())
+
+
+def what_if(
+    runs: Sequence[Path | str],
+    *,
+    settings: Sequence[str] = (),
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    data: str | None = None,
+    out: Path | str | None = None,
+    figures: str = "png",
+    watch: Watch = unwatched,
+) -> WhatIf:
+    """Play recorded runs again, with other settings, and compare each with its record.
+
+    Args:
+        runs: run folders, with different seeds.
+        settings: `key=value` as for `--set`: what is changed in every played run.
+        vary: dotted key to its values; every combination is a variant.
+        data: the data directory.
+        out: the folder to make; default `runs/<name>-what-if-<time>`.
+        figures: "svg" or "pdf" for the figure of this kind, too.
+        watch: shows the runs.
+
+    Raises:
+        ConfigError: a run cannot be played with these settings; nothing was started.
+        LedgerError: the ledger of a run is damaged.
+    """
+    folders = [intact_folder(Path(run)).resolve() for run in runs]
+    variants = list(_variants(settings, vary or {}))
+    records = [life_of_run(folder) for folder in folders]
+    recorded = [read_scenario(folder / SCENARIO, data=data) for folder in folders]
+    _require_different_seeds(folders, recorded)
+    place = make_folder(
+        f"{recorded[0].name}-what-if", None if out is None else Path(out), "muster what-if", "{}"
+    ).resolve()
+    planned = []
+    for folder, record, scenario in zip(folders, records, recorded, strict=True):
+        life = place / f"seed{scenario.seed}.life.csv.gz"
+        write_life(life, record)
+        planned.append(ComparisonRun(RECORDED, {}, scenario.seed, str(folder), scenario))
+        labels = labels_of(variants) if variants[0] else [UNCHANGED]
+        for label, name, variant in zip(labels, folder_names(labels), variants, strict=True):
+            changes: list[str | tuple[str, Any]] = [*_as_played(life), *settings, *variant.items()]
+            changed = read_scenario(folder / SCENARIO, changes, data)
+            run = f"{name}-seed{scenario.seed}"
+            planned.append(ComparisonRun(label, variant, scenario.seed, run, changed))
+    plan = ComparisonPlan(recorded[0].name, planned)
+    comparison = run_plan(place, plan, figures, watch, play=_play)
+    return _results(comparison, folders)
+
+
+def _variants(
+    settings: Sequence[str], vary: Mapping[str, Sequence[Any]]
+) -> Iterator[dict[str, Any]]:
+    """The settings of every variant; what is only set, and not varied, names the one variant."""
+    if not vary:
+        yield {
+            key: setting_value(text)
+            for key, _, text in (setting.partition("=") for setting in settings)
+        }
+        return
+    for values in itertools.product(*vary.values()):
+        yield dict(zip(vary, values, strict=True))
+
+
+def _as_played(life: Path) -> list[tuple[str, Any]]:
+    """The settings with which a recorded run is played from its record."""
+    return [("life", {"record": str(life)}), ("clock.kind", "rounds"), ("clock.scale", 1.0)]
+
+
+def _require_different_seeds(folders: Sequence[Path], scenarios: Sequence[Scenario]) -> None:
+    seeds = [scenario.seed for scenario in scenarios]
+    if twice := [seed for seed in dict.fromkeys(seeds) if seeds.count(seed) > 1]:
+        raise ConfigError(
+            f"expected runs with different seeds, found seed {twice[0]} in "
+            f"{' and '.join(str(f) for f, s in zip(folders, seeds, strict=True) if s == twice[0])}"
+        )
+
+
+def _play(folder: Path, scenario: Scenario, *, show: Show) -> str:
+    """Play a run in virtual time, in this process."""
+    return simulate_run(scenario, folder)
+
+
+def _results(comparison: Comparison, folders: Sequence[Path]) -> WhatIf:
+    import pandas as pd
+
+    runs = comparison.runs
+    models = runs[runs["variant"] == RECORDED].set_index("seed")["model_sha256"]
+    played = runs[runs["variant"] != RECORDED]
+    pairs = played[["variant", "seed", "rounds"]].reset_index(drop=True)
+    same = played["model_sha256"].to_numpy() == played["seed"].map(models).to_numpy()
+    pairs.insert(2, "same_model", same)
+    places = zip(runs["folder"].tolist(), runs["variant"].tolist(), strict=True)
+    shares = [_shares(comparison.folder / folder, variant) for folder, variant in places]
+    represented = (
+        pd.concat(shares).groupby(["variant", "group"], sort=False)["share"].mean().reset_index()
+    )
+    return WhatIf(comparison, pairs, represented, any(map(_made_elsewhere, folders)))
+
+
+def _shares(folder: Path, variant: str) -> "pd.DataFrame":
+    """The share of every group in the weight of every version of a run."""
+    from muster.emulator.records.account import Account
+
+    with Account(folder) as account:
+        folded = account.contributions.query("outcome == 'folded'")
+        groups = account.clients.set_index("client")["group"]
+    weights = folded.assign(group=folded["client"].map(groups)).pivot_table(
+        index="round", columns="group", values="weight", aggfunc="sum", fill_value=0.0
+    )
+    shares = weights.div(weights.sum(axis="columns"), axis="index").mean()
+    return shares.rename_axis("group").rename("share").reset_index().assign(variant=variant)
+
+
+def _made_elsewhere(folder: Path) -> bool:
+    """Whether a run was made by devices with another fingerprint than this machine."""
+    from muster.emulator.records.account import Account
+
+    with Account(folder) as account:
+        recorded = Counter(account.clients["fingerprint"].dropna())
+    here = fingerprint("cpu")
+    return any(orjson.loads(text) != here for text in recorded)
+
+
+def describe(found: WhatIf) -> str:
+    """Describe a what-if in lines: whether the models are the same, and what differs."""
+    table = found.represented.pivot_table(
+        index="variant", columns="group", values="share", sort=False
+    )
+    shares = [[str(name), *map(percent_text, row)] for name, row in table.iterrows()]
+    return "\n".join(
+        [
+            compared.describe(found.comparison),
+            "",
+            "Share of the weight by group, as the mean over the versions",
+            *aligned([["", *map(str, table.columns)], *shares]),
+            "",
+            *map(clean, _verdicts(found)),
+        ]
+    )
+
+
+def _verdicts(found: WhatIf) -> Iterator[str]:
+    """What is to be said about the models, one sentence for each variant."""
+    for variant, pairs in found.pairs.groupby("variant", sort=False):
+        same, runs = int(pairs["same_model"].sum()), len(pairs)
+        yield f"{variant}: the same model as recorded in {same} of {runs} runs"
+        if variant == UNCHANGED and same < runs and found.elsewhere:
+            yield (
+                "  a recorded run was made with another version of torch or on another processor, "
+                "where sums have other roundings, so its bits cannot be expected here"
+            )
+
+
+def numbers_of(found: WhatIf) -> dict[str, Any]:
+    """The result as values for programs; docs/commands.md explains every key."""
+    return {
+        "same_model": found.same_model,
+        "made_elsewhere": found.elsewhere,
+        "pairs": found.pairs.to_dict("records"),
+        "represented": found.represented.to_dict("records"),
+        **compared.numbers_of(found.comparison),
+    }
