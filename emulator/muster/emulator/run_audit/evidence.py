@@ -113,6 +113,11 @@ class Evidence:
         return is_lockstep(self.scenario.get("clock", {}).get("kind", "rounds"))
 
     @property
+    def recorded(self) -> bool:
+        """Whether the run was played from a life record."""
+        return "life" in self.scenario
+
+    @property
     def outlives_round(self) -> bool:
         """Whether an update may count in a later round than that of its call."""
         return outlives_round(self.scenario)

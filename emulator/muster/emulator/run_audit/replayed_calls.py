@@ -139,6 +139,8 @@ def replayed(evidence: Evidence) -> Replayed | str:
 
 def _why_not(evidence: Evidence, scenario: Scenario) -> str:
     """Why the calls of a run do not follow from its scenario alone; empty if they do."""
+    if scenario.life is not None:
+        return "the life record says it"
     if not scenario.clock.lockstep:
         return "real time decides who answers what on this clock"
     if scenario.server.aggregator.runs_strategy():

@@ -51,7 +51,7 @@ class ClosedRound(NamedTuple):
             base_version=round.base_version,
             version=self.version,
             outcome="empty" if self.model is None else "aggregated",
-            called=len(round.own()) if recorded is None else recorded.called,
+            called=round.called(),
             accepted=updates.accepted_calls() if recorded is None else recorded.accepted,
             folded=len(self.folded),
             **_weight_columns(self.weights if self.folded else (), self.normaliser),

@@ -287,7 +287,7 @@ class Coordinator:
             if self._closed is not None:
                 await asyncio.sleep(0)  # let the streams send the calls
                 await self._commit_closed()
-        opened = number, round.base_version, len(round.own()), round.scenario_s
+        opened = number, round.base_version, round.called(), round.scenario_s
         self._tell(RoundOpened(*opened))
         if round.phase is RoundPhase.COLLECTING:
             await self._collect(round, began)

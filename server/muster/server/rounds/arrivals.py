@@ -8,7 +8,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from muster.common.exchange import Reason
 from muster.common.life_record import LifeRecord, LifeRow
+
+_JUDGED_AGAIN = frozenset({Reason.NORM, Reason.NOT_FINITE, Reason.LOSS})
+"""Reasons for which the server refused an update that had arrived well-formed: with other settings
+its values are others, so the server judges them again. An update that was refused for its form
+does not count."""
 
 
 class RecordedRound(NamedTuple):
@@ -45,7 +51,7 @@ class RecordedArrivals:
         places = {device.client: i for i, device in enumerate(record.header.devices)}
         for row in sorted(record.rows, key=lambda row: (row.round, places[row.client])):
             self._rows[row.round][row.client] = row
-            counted = row.round if row.outcome == "refused" else row.counted
+            counted = row.round if row.reason in _JUDGED_AGAIN else row.counted
             # An update that did not count leaves traces on its device. If updates may outlive their
             # round, the device could then not be called again when it was.
             if row.trained and (counted is not None or not outlives_round):

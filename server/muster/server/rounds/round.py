@@ -107,6 +107,11 @@ class Round:
         """The members that this round has called, without those that it has taken over."""
         return {c: member for c, member in self.cohort.items() if member.round == self.number}
 
+    def called(self) -> int:
+        """How many devices the round has called, or the recorded one that it repeats."""
+        recorded = self.rules.recorded
+        return len(self.own()) if recorded is None else recorded.called
+
     def uncalled(self) -> list[str]:
         """The members that have not been called by this incarnation of the server."""
         return [client for client, member in self.cohort.items() if member.attempt == 0]
