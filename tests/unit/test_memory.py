@@ -137,6 +137,21 @@ def test_a_control_variate_is_that_after_the_newest_update_that_counted(
     assert enter(11, 10, b"") == b"ten"
 
 
+@pytest.mark.parametrize("died", [False, True])
+def test_a_device_that_gave_up_and_trained_when_called_again_goes_on_from_its_training(
+    tmp_path: Path, died: bool
+) -> None:
+    # On clocks that run, a restarted server calls again, and the device may decide otherwise.
+    memory = Memory(tmp_path)
+    trained = State(1, residual=b"left", control=b"one", local=b"head")
+    memory.hold(held(1)._replace(before=State(), after=State(), update=None, body=b""))
+    memory.hold(held(1)._replace(before=State(), after=trained))
+    memory = Memory(tmp_path) if died else memory
+    assert memory.before(2) == trained
+    assert memory.counted_for(call(2)._replace(counted_round=1)) == trained
+    assert memory.before(1) == State()
+
+
 @given(st.data())
 def test_whatever_instant_kills_it_one_of_the_last_two_rounds_is_whole(data: st.DataObject) -> None:
     import tempfile

@@ -120,6 +120,8 @@ class Memory:
 
     Attributes:
         held: the records of its two newest rounds, oldest first; fewer before the second round.
+            Both may be of one round: on clocks that run, a device may give up a call, and train
+            when a restarted server calls it again. The newer one is then what has become of it.
 
     Args:
         folder: `devices/<client>` of the run folder; made if it does not exist.
@@ -152,7 +154,7 @@ class Memory:
                 return held.before
             if held.round > round:
                 later = held if later is None or held.round < later.round else later
-            elif earlier is None or held.round > earlier.round:
+            elif earlier is None or held.round >= earlier.round:
                 earlier = held
         if earlier is not None:
             return earlier.after
@@ -169,7 +171,7 @@ class Memory:
         earlier = [held for held in self.held if held.round < round]
         if again or not earlier:
             return self.before(round)
-        newest = max(earlier, key=lambda held: held.round)
+        newest = max(reversed(earlier), key=lambda held: held.round)
         sent_in_vain = newest.update is not None and newest.round != call.counted_round
         return newest.before if sent_in_vain else newest.after
 
