@@ -94,7 +94,7 @@ class LifeRow(NamedTuple):
             which the outcome of its update was decided.
         modelled_s: seconds of its work in the scenario's model of the device.
         train_s, transfer_s: measured seconds of its training and of its transfers.
-        examples: training examples behind its update.
+        examples: training examples behind its update; 0: no training is behind it.
         bytes_up, bytes_down: bytes of its update, and of the model for it.
         state, x: JSON of its state and of its covariates X, as in the table `answers`.
         x_age_s: age of `state` and `x` in scenario seconds.

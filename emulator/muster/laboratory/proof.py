@@ -24,7 +24,9 @@ from muster.common.life_record import write_life
 from muster.emulator.records.life import life_of_run
 from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.reading import read_scenario
-from muster.simulation.faults import Fault
+from muster.emulator.scenario.recorded_life import trains_from_state
+from muster.server.rounds.arrivals import uncertain_calls
+from muster.simulation.faults import Fault, PowerCut
 from muster.simulation.history import History
 from muster.simulation.invariants import model_hash
 from muster.simulation.programs import Programs, programs_of
@@ -37,7 +39,8 @@ class Replay(NamedTuple):
     Attributes:
         seed: of its history.
         outcome: `same`: with the same model; `other`: with another one; `not played`: the history
-            has not completed a run with a round, or its scenario cannot be recorded.
+            has not completed a run with a round, or its scenario cannot be recorded; `uncertain`:
+            with another one, but training has left something on a device that no record has.
         detail: why it was not played, or the two models.
         clock, mode, rule: of its scenario.
         faults: whether faults struck it.
@@ -67,7 +70,8 @@ def replay(found: Simulator, seed: int) -> Replay:
             return Replay(seed, "not played", f"its run {status}", *of_run)
         write_atomic(recorded / SCENARIO, scenario.to_toml().encode())
         try:
-            write_life(folder / "life.csv", life_of_run(recorded))
+            record = life_of_run(recorded)
+            write_life(folder / "life.csv", record)
             life = {"record": str(folder / "life.csv")}
             changes = [("life", life), ("clock.kind", "rounds"), ("clock.scale", 1.0)]
             again = read_scenario(recorded / SCENARIO, changes)
@@ -76,7 +80,11 @@ def replay(found: Simulator, seed: int) -> Replay:
         status, other = _play(programs_of(again, folder / "programs"), played, plan.seed)
         if other == model:
             return Replay(seed, "same", "", *of_run)
-        return Replay(seed, "other", f"{status}, {model[:12]} and {other[:12]}", *of_run)
+        outlives_round = scenario.server.mode.outlives_round()
+        lost = any(isinstance(fault, PowerCut) for fault in plan.faults)
+        unknown = lost or uncertain_calls(record, outlives_round)
+        outcome = "uncertain" if unknown and trains_from_state(scenario) else "other"
+        return Replay(seed, outcome, f"{status}, {model[:12]} and {other[:12]}", *of_run)
 
 
 def _play(
@@ -130,10 +138,11 @@ def main() -> int:
             if outcomes["same"] + outcomes["other"] >= arguments.number:
                 pool.terminate()
                 break
-    played = outcomes["same"] + outcomes["other"]
+    played = outcomes["same"] + outcomes["other"] + outcomes["uncertain"]
     _print(
         f"{outcomes['same']} of {played} runs ended with the same model ({wall} on the wall clock, "
         f"{faults} with kills and other faults, {len(kinds)} combinations of mode and rule; "
+        f"{outcomes['uncertain']} others, because a device kept what no record has; "
         f"{outcomes['not played']} histories had no run to record) in "
         f"{clock.monotonic() - began:.0f} s"
     )

@@ -16,7 +16,7 @@ import orjson
 
 from muster.client.training.local import fingerprint
 from muster.common.errors import ConfigError
-from muster.common.life_record import write_life
+from muster.common.life_record import LifeRecord, write_life
 from muster.emulator.comparison import tables as compared
 from muster.emulator.comparison.comparing import run_plan
 from muster.emulator.comparison.comparison import Comparison
@@ -30,7 +30,9 @@ from muster.emulator.records.tabular import aligned
 from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.runs.supervisor import Show
 from muster.emulator.scenario.reading import read_scenario, setting_value
+from muster.emulator.scenario.recorded_life import trains_from_state
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.rounds.arrivals import uncertain_calls
 from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class WhatIf:
             recorded run (`same_model`), and the number of rounds.
         represented: one row for every variant and group: the share of the weight that its updates
             had, as the mean over the versions of all runs.
+        uncertain: the number of recorded calls for which a device may have trained without a known
+            update, if devices go on from what training has left on them; else 0.
         elsewhere: whether some recorded run was made on a machine with another fingerprint, so that
             the bits of a model may differ although nothing was changed.
     """
@@ -57,6 +61,7 @@ class WhatIf:
     comparison: Comparison
     pairs: "pd.DataFrame"
     represented: "pd.DataFrame"
+    uncertain: int
     elsewhere: bool
 
     @property
@@ -111,7 +116,8 @@ def what_if(
             planned.append(ComparisonRun(label, variant, scenario.seed, run, changed))
     plan = ComparisonPlan(recorded[0].name, planned)
     comparison = run_plan(place, plan, figures, watch, play=_play)
-    return _results(comparison, folders)
+    pairs = zip(records, recorded, strict=True)
+    return _results(comparison, folders, sum(_uncertain(*pair) for pair in pairs))
 
 
 def _variants(
@@ -147,7 +153,13 @@ def _play(folder: Path, scenario: Scenario, *, show: Show) -> str:
     return simulate_run(scenario, folder)
 
 
-def _results(comparison: Comparison, folders: Sequence[Path]) -> WhatIf:
+def _uncertain(record: LifeRecord, scenario: Scenario) -> int:
+    if not trains_from_state(scenario):
+        return 0
+    return uncertain_calls(record, scenario.server.mode.outlives_round())
+
+
+def _results(comparison: Comparison, folders: Sequence[Path], uncertain: int) -> WhatIf:
     import pandas as pd
 
     runs = comparison.runs
@@ -161,7 +173,8 @@ def _results(comparison: Comparison, folders: Sequence[Path]) -> WhatIf:
     represented = (
         pd.concat(shares).groupby(["variant", "group"], sort=False)["share"].mean().reset_index()
     )
-    return WhatIf(comparison, pairs, represented, any(map(_made_elsewhere, folders)))
+    elsewhere = any(map(_made_elsewhere, folders))
+    return WhatIf(comparison, pairs, represented, uncertain, elsewhere)
 
 
 def _shares(folder: Path, variant: str) -> "pd.DataFrame":
@@ -211,7 +224,14 @@ def _verdicts(found: WhatIf) -> Iterator[str]:
     for variant, pairs in found.pairs.groupby("variant", sort=False):
         same, runs = int(pairs["same_model"].sum()), len(pairs)
         yield f"{variant}: the same model as recorded in {same} of {runs} runs"
-        if variant == UNCHANGED and same < runs and found.elsewhere:
+        if variant != UNCHANGED or same == runs:
+            continue
+        if found.uncertain:
+            yield (
+                f"  for {found.uncertain} calls a device may have trained without a known update, "
+                f"and it goes on from what that left on it"
+            )
+        if found.elsewhere:
             yield (
                 "  a recorded run was made with another version of torch or on another processor, "
                 "where sums have other roundings, so its bits cannot be expected here"
@@ -222,6 +242,7 @@ def numbers_of(found: WhatIf) -> dict[str, Any]:
     """The result as values for programs; docs/commands.md explains every key."""
     return {
         "same_model": found.same_model,
+        "uncertain_calls": found.uncertain,
         "made_elsewhere": found.elsewhere,
         "pairs": found.pairs.to_dict("records"),
         "represented": found.represented.to_dict("records"),

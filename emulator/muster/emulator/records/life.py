@@ -82,7 +82,7 @@ def _record(ledger: sqlite3.Connection, scenario: Mapping[str, Any], folder: Pat
                 ended_s=seconds(update["at"]),
                 train_s=update["train_s"],
                 transfer_s=update["transfer_s"],
-                examples=update["examples"],
+                examples=update["examples"] if update["steps"] else 0,
                 bytes_up=update["bytes_up"],
                 bytes_down=update["bytes_down"],
             )

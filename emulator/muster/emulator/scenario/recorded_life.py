@@ -9,6 +9,7 @@ from muster.client.availability.always import Always
 from muster.client.faults.contract import UpdateFault
 from muster.client.life.device_settings import DeviceSettings
 from muster.client.life.participation import ParticipationSettings
+from muster.client.training.trainer import keeps_state
 from muster.common.errors import ConfigError
 from muster.common.life_record import LifeRecord, read_life
 from muster.emulator.links.settings import LinkSettings, SharedLink
@@ -83,3 +84,15 @@ def record_of(path: str, clients: Sequence[str]) -> LifeRecord:
             f"use the groups of the scenario that was recorded"
         )
     return record
+
+
+def trains_from_state(scenario: ScenarioSettings) -> bool:
+    """Whether what a device keeps from its training decides how it trains next: a residual of its
+    codec, a control variate, local entries, or the state of a trainer of the user's own."""
+    parts = scenario.task.parts
+    return (
+        any(group.link.compression.feedback for group in scenario.groups)
+        or scenario.server.aggregator.control
+        or keeps_state(scenario.training.trainer)
+        or bool(parts is not None and parts.local)
+    )

@@ -8,13 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from muster.common.exchange import Reason
 from muster.common.life_record import LifeRecord, LifeRow
-
-_JUDGED_AGAIN = frozenset({Reason.NORM, Reason.NOT_FINITE, Reason.LOSS})
-"""Reasons for which the server refused an update that had arrived well-formed: with other settings
-its values are others, so the server judges them again. An update that was refused for its form
-does not count."""
 
 
 class RecordedRound(NamedTuple):
@@ -51,13 +45,12 @@ class RecordedArrivals:
         places = {device.client: i for i, device in enumerate(record.header.devices)}
         for row in sorted(record.rows, key=lambda row: (row.round, places[row.client])):
             self._rows[row.round][row.client] = row
-            counted = row.round if row.reason in _JUDGED_AGAIN else row.counted
             # An update that did not count leaves traces on its device. If updates may outlive their
             # round, the device could then not be called again when it was.
-            if row.trained and (counted is not None or not outlives_round):
+            if row.trained and (row.counted is not None or not outlives_round):
                 self._called[row.round].append(row.client)
-            if row.trained and counted is not None:
-                self._counted[counted].add(row.client)
+            if row.trained and row.counted is not None:
+                self._counted[row.counted].add(row.client)
 
     @property
     def rounds(self) -> int:
@@ -86,3 +79,17 @@ class RecordedArrivals:
     def rows(self, round: int) -> Mapping[str, LifeRow]:
         """What is recorded of a round, by client."""
         return self._rows[round]
+
+
+def uncertain_calls(record: LifeRecord, outlives_round: bool) -> int:
+    """The number of calls for which a device may have trained without an update that the played
+    rounds know. What such training left on its device, for example a residual, is then missing.
+
+    Args:
+        outlives_round: whether an update may count in a later round than that of its call.
+    """
+    return sum(
+        (row.outcome is None and row.answer in ("accept", "silent"))
+        or (row.trained and row.counted is None and outlives_round)
+        for row in record.rows
+    )
