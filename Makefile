@@ -128,6 +128,9 @@ FIRST ?= 0
 simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from FIRST=0, or SEED=17 again with a trace, or EVERY=inline (PAIRS=1); PROBES=docs/probes.md writes how often each probe was reached
 	$(BIN)/python -m muster.simulation $(if $(PROBES),--probes $(PROBES)) $(if $(SEED),--seed $(SEED),$(if $(EVERY),--every $(EVERY) $(if $(PAIRS),--pairs),--number $(N) --first $(FIRST)))
 
+replays: install  ## play N=1000 drawn runs again from their life records: each must end with the same model
+	$(BIN)/python -m muster.laboratory.proof --number $(if $(filter file,$(origin N)),1000,$(N)) --first $(FIRST)
+
 # Real processes are slower than virtual time, so there are fewer seeds by default.
 CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))
 chaos: install  ## random faults and kills in random fleets over real processes: N=20 seeds from FIRST=0, or SEED=17 again (LOCKSTEP=1: only such fleets)

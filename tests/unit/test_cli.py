@@ -594,6 +594,17 @@ HELP = {
         "--quiet",
         "--json",
     ),
+    "what-if": (
+        "Play the runs in FOLDERS again",
+        "--vary",
+        "--set",
+        "--out",
+        "--data",
+        "--figures",
+        "--quiet",
+        "--json",
+    ),
+    "life": ("Record the life of a fleet", "export", "show"),
     "study": (
         "Run the study NAME",
         "--quick",

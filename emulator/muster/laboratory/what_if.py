@@ -16,21 +16,22 @@ import orjson
 
 from muster.client.training.local import fingerprint
 from muster.common.errors import ConfigError
+from muster.common.files import write_atomic
 from muster.common.life_record import LifeRecord, write_life
 from muster.emulator.comparison import tables as compared
 from muster.emulator.comparison.comparing import run_plan
 from muster.emulator.comparison.comparison import Comparison
 from muster.emulator.comparison.plan import ComparisonPlan, ComparisonRun
-from muster.emulator.comparison.run_set import Watch, make_folder, unwatched
+from muster.emulator.comparison.run_set import PLAN, Watch, unwatched
 from muster.emulator.comparison.variants import folder_names, labels_of
 from muster.emulator.records.life import life_of_run
 from muster.emulator.records.manifest import intact_folder
 from muster.emulator.records.summary import clean, percent_text
 from muster.emulator.records.tabular import aligned
-from muster.emulator.run_folder.folder import SCENARIO
+from muster.emulator.run_folder.folder import LEDGER, SCENARIO, making, new_folder
 from muster.emulator.runs.supervisor import Show
 from muster.emulator.scenario.reading import read_scenario, setting_value
-from muster.emulator.scenario.recorded_life import trains_from_state
+from muster.emulator.scenario.recorded_life import require_population, trains_from_state
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.rounds.arrivals import uncertain_calls
 from muster.simulation.whole_run import simulate_run
@@ -96,25 +97,28 @@ def what_if(
         LedgerError: the ledger of a run is damaged.
     """
     folders = [intact_folder(Path(run)).resolve() for run in runs]
-    variants = list(_variants(settings, vary or {}))
     records = [life_of_run(folder) for folder in folders]
     recorded = [read_scenario(folder / SCENARIO, data=data) for folder in folders]
     _require_different_seeds(folders, recorded)
-    place = make_folder(
-        f"{recorded[0].name}-what-if", None if out is None else Path(out), "muster what-if", "{}"
-    ).resolve()
+    name = f"{recorded[0].name}-what-if"
+    place = new_folder(name, None if out is None else Path(out), "muster what-if").resolve()
+    variants = list(_variants(settings, vary or {}))
+    labels = labels_of(variants) if variants[0] else [UNCHANGED]
+    lives = [place / f"seed{scenario.seed}.life.csv.gz" for scenario in recorded]
     planned = []
-    for folder, record, scenario in zip(folders, records, recorded, strict=True):
-        life = place / f"seed{scenario.seed}.life.csv.gz"
-        write_life(life, record)
+    for folder, record, scenario, life in zip(folders, records, recorded, lives, strict=True):
         planned.append(ComparisonRun(RECORDED, {}, scenario.seed, str(folder), scenario))
-        labels = labels_of(variants) if variants[0] else [UNCHANGED]
-        for label, name, variant in zip(labels, folder_names(labels), variants, strict=True):
+        for label, within, variant in zip(labels, folder_names(labels), variants, strict=True):
             changes: list[str | tuple[str, Any]] = [*_as_played(life), *settings, *variant.items()]
             changed = read_scenario(folder / SCENARIO, changes, data)
-            run = f"{name}-seed{scenario.seed}"
+            require_population(record, changed)
+            run = f"{within}-seed{scenario.seed}"
             planned.append(ComparisonRun(label, variant, scenario.seed, run, changed))
     plan = ComparisonPlan(recorded[0].name, planned)
+    with making(place):
+        write_atomic(place / PLAN, plan.to_json().encode())
+        for life, record in zip(lives, records, strict=True):
+            write_life(life, record)
     comparison = run_plan(place, plan, figures, watch, play=_play)
     pairs = zip(records, recorded, strict=True)
     return _results(comparison, folders, sum(_uncertain(*pair) for pair in pairs))
@@ -169,7 +173,11 @@ def _results(comparison: Comparison, folders: Sequence[Path], uncertain: int) ->
     same = played["model_sha256"].to_numpy() == played["seed"].map(models).to_numpy()
     pairs.insert(2, "same_model", same)
     places = zip(runs["folder"].tolist(), runs["variant"].tolist(), strict=True)
-    shares = [_shares(comparison.folder / folder, variant) for folder, variant in places]
+    shares = [
+        _shares(comparison.folder / folder, variant)
+        for folder, variant in places
+        if (comparison.folder / folder / LEDGER).exists()
+    ]
     represented = (
         pd.concat(shares).groupby(["variant", "group"], sort=False)["share"].mean().reset_index()
     )

@@ -22,7 +22,7 @@ from muster.common.credentials import (
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
-from muster.common.life_record import RECORD, LifeRecord, write_life
+from muster.common.life_record import RECORD, write_life
 from muster.common.tensors import WIRE
 from muster.emulator.credentials.issuing import Certifier, Issuer
 from muster.emulator.fleet.lives import (
@@ -57,7 +57,6 @@ from muster.emulator.scenario.local_work import (
 )
 from muster.emulator.scenario.population import (
     Resident,
-    names_of,
     population,
     with_examples,
     write_population,
@@ -92,10 +91,7 @@ class ProcessConfigs:
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self._described = scenario
-        self._record: LifeRecord | None = None
-        if scenario.life is not None:
-            clients = [client for client, _ in names_of(scenario.groups)]
-            self._record = record_of(scenario.life.record, clients)
+        self._record = record_of(scenario)
         self.scenario = scenario = as_played(scenario)
         self.folder = folder
         self.residents = population(scenario)

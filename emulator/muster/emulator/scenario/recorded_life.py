@@ -1,7 +1,7 @@
 """Scenarios that are played from a life record: the record takes the place of availability,
 participation, links, batteries and deadlines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from muster.client.training.trainer import keeps_state
 from muster.common.errors import ConfigError
 from muster.common.life_record import LifeRecord, read_life
 from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 
 S = TypeVar("S", bound=ScenarioSettings)
@@ -62,28 +63,38 @@ def _always_there(group: Group) -> Group:
     )
 
 
-def record_of(path: str, clients: Sequence[str]) -> LifeRecord:
-    """The record of a scenario.
-
-    Args:
-        clients: the population of the scenario.
+def record_of(scenario: ScenarioSettings) -> LifeRecord | None:
+    """The record from which a scenario is played; None: it has none.
 
     Raises:
         ConfigError: it cannot be read, or is one of another population.
     """
-    record = read_life(Path(path))
-    recorded = [device.client for device in record.header.devices]
-    if recorded != list(clients):
-        differs = next(
-            (pair for pair in zip(recorded, clients, strict=False) if pair[0] != pair[1]), None
-        )
-        found = f"{len(recorded)} devices" if differs is None else f"{differs[0]!r}"
-        expected = f"{len(clients)} devices" if differs is None else f"{differs[1]!r}"
-        raise ConfigError(
-            f"life.record: {path} is of another population: expected {expected}, found {found}; "
-            f"use the groups of the scenario that was recorded"
-        )
+    if scenario.life is None:
+        return None
+    record = read_life(Path(scenario.life.record))
+    require_population(record, scenario)
     return record
+
+
+def require_population(record: LifeRecord, scenario: ScenarioSettings) -> None:
+    """Check that a record is one of the devices of a scenario.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    recorded = [device.client for device in record.header.devices]
+    clients = [client for client, _ in names_of(scenario.groups)]
+    if recorded == clients:
+        return
+    pairs = zip(recorded, clients, strict=False)
+    found, expected = next(
+        ((one, other) for one, other in pairs if one != other),
+        (f"{len(recorded)} devices", f"{len(clients)} devices"),
+    )
+    raise ConfigError(
+        f"life.record: the record of {record.header.source} is of another population: expected "
+        f"{expected}, found {found}; use the groups of the scenario that was recorded"
+    )
 
 
 def trains_from_state(scenario: ScenarioSettings) -> bool:
