@@ -33,7 +33,7 @@ from muster.simulation.programs import Programs, programs_of
 from muster.simulation.search import HISTORIES_OF_A_FLEET, Simulator, Unsound, simulator
 
 
-class Replay(NamedTuple):
+class PlayedAgain(NamedTuple):
     """A run that was played again.
 
     Attributes:
@@ -55,7 +55,7 @@ class Replay(NamedTuple):
     faults: bool = False
 
 
-def replay(found: Simulator, seed: int) -> Replay:
+def replay(found: Simulator, seed: int) -> PlayedAgain:
     """Play the history of a seed, and then its record."""
     plan = found.random_plan(seed)
     programs = found.reference(plan.scenario).programs
@@ -67,7 +67,7 @@ def replay(found: Simulator, seed: int) -> Replay:
         recorded, played = folder / "recorded", folder / "played"
         status, model = _play(programs, recorded, plan.seed, plan.faults)
         if status != "completed":
-            return Replay(seed, "not played", f"its run {status}", *of_run)
+            return PlayedAgain(seed, "not played", f"its run {status}", *of_run)
         write_atomic(recorded / SCENARIO, scenario.to_toml().encode())
         try:
             record = life_of_run(recorded)
@@ -76,15 +76,15 @@ def replay(found: Simulator, seed: int) -> Replay:
             changes = [("life", life), ("clock.kind", "rounds"), ("clock.scale", 1.0)]
             again = read_scenario(recorded / SCENARIO, changes)
         except ConfigError as error:
-            return Replay(seed, "not played", str(error), *of_run)
+            return PlayedAgain(seed, "not played", str(error), *of_run)
         status, other = _play(programs_of(again, folder / "programs"), played, plan.seed)
         if other == model:
-            return Replay(seed, "same", "", *of_run)
+            return PlayedAgain(seed, "same", "", *of_run)
         outlives_round = scenario.server.mode.outlives_round()
         lost = any(isinstance(fault, PowerCut) for fault in plan.faults)
         unknown = lost or uncertain_calls(record, outlives_round)
         outcome = "uncertain" if unknown and trains_from_state(scenario) else "other"
-        return Replay(seed, outcome, f"{status}, {model[:12]} and {other[:12]}", *of_run)
+        return PlayedAgain(seed, outcome, f"{status}, {model[:12]} and {other[:12]}", *of_run)
 
 
 def _play(
@@ -100,13 +100,13 @@ def _play(
     return "; ".join(outcome.violations) or outcome.status, model
 
 
-def _batch(seeds: range) -> list[Replay]:
+def _batch(seeds: range) -> list[PlayedAgain]:
     """Play the histories of one fleet, if it can be started."""
     with simulator() as found:
         try:
             found.random_plan(seeds[0])
         except (ConfigError, Unsound) as error:
-            return [Replay(seed, "not played", str(error)) for seed in seeds]
+            return [PlayedAgain(seed, "not played", str(error)) for seed in seeds]
         return [replay(found, seed) for seed in seeds]
 
 

@@ -242,7 +242,7 @@ class Launch(Section):
 
 
 class LifeSettings(Section):
-    """The life record from which a scenario is played ([what-if.md](life-records.md))."""
+    """The life record from which a scenario is played ([what-if.md](what-if.md))."""
 
     record: str
     """The file of the record, as `muster life export` writes it; relative to the scenario file. It
