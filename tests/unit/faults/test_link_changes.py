@@ -1,12 +1,15 @@
 """What faults that overlap make of a link, against arithmetic."""
 
 import math
+from pathlib import Path
 
 import pytest
 
+from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.faults.link_changes import LinkChange, shape_of, state_of
 from muster.emulator.faults.link_measures import LinkMeter
 from muster.emulator.gateway.faults import Fault
+from muster.emulator.gateway.rates import rate_of
 from muster.emulator.links.shape import Shape
 
 NOMINAL = Shape(up_bps=1e6, down_bps=4e6, rtt_s=0.1, jitter_s=0.03, loss=0.1, fading=0.5)
@@ -67,7 +70,7 @@ def stats(
 
 
 def test_counts_go_on_if_the_gateway_is_started_again() -> None:
-    meter = LinkMeter(NOMINAL)
+    meter = LinkMeter()
     assert meter.read(1.0, 0.0, stats(100, 3)).struck == 3
     assert meter.read(2.0, 0.0, stats(200, 4)).struck == 4
     again = meter.read(3.0, 2.5, stats(50, 4))  # another process, with 4 of its own
@@ -80,14 +83,14 @@ def test_counts_go_on_if_the_gateway_is_started_again() -> None:
 
 
 def test_a_rate_is_measured_over_a_tenth_of_a_second_at_least() -> None:
-    meter = LinkMeter(NOMINAL)
-    assert meter.read(1.0, 0.0, stats(100, 0)).bps is None
-    assert meter.read(1.05, 0.0, stats(200, 0)).bps is None
-    assert meter.read(1.5, 0.0, stats(600, 0)).bps == pytest.approx(8 * 1000 * 500 / 0.5)
+    meter = LinkMeter()
+    assert meter.read(1.0, 0.0, stats(100, 0)).bps == {}
+    assert meter.read(1.05, 0.0, stats(200, 0)).bps == {}
+    assert meter.read(1.5, 0.0, stats(600, 0)).bps["up"] == pytest.approx(8 * 1000 * 500 / 0.5)
 
 
 def test_delays_and_stalls_are_read_in_both_directions() -> None:
-    meter = LinkMeter(NOMINAL)
+    meter = LinkMeter()
     meter.read(1.0, 0.0, stats(0, 0))
     seen = meter.read(2.0, 0.0, stats(14_600, 0, 2, pieces=8, least_s=0.05, quartile_s=0.066))
     assert seen.round_trip_s == pytest.approx(0.1)
@@ -96,3 +99,25 @@ def test_delays_and_stalls_are_read_in_both_directions() -> None:
     few = meter.read(3.0, 0.0, stats(14_600, 0, 2, pieces=7, least_s=0.05, quartile_s=0.066))
     assert few.excess_s is None
     assert math.isclose(few.round_trip_s or 0.0, 0.1)
+
+
+def test_directions_change_apart_and_of_absolute_rates_the_smallest_counts() -> None:
+    up = LinkChange(rate_factor=0.5, ways=("up",))
+    capped = [LinkChange(most_bps=3e5), LinkChange(most_bps=2e5, ways=("down",))]
+    found = shape_of(NOMINAL, [up, *capped])
+    assert (found.up_bps, found.down_bps) == (5e5, 4e6)
+    assert (found.most_up_bps, found.most_down_bps) == (3e5, 2e5)
+    rates = [8 * rate_of(found, way, 7, "a").mean for way in DIRECTIONS]
+    assert all(mean < most for mean, most in zip(rates, (3e5, 2e5), strict=True))
+
+
+def test_recorded_rates_change_too(tmp_path: Path) -> None:
+    trace = tmp_path / "bus.log"
+    trace.write_text("0 1\n10 4\n30 1\n")
+    nominal = Shape(trace_down=str(trace))
+    found = shape_of(nominal, [LinkChange(rate_factor=0.25, most_bps=5e5)])
+    assert found.trace_up_factor == 1.0
+    rate = rate_of(found, "down", 7, "a")
+    assert 8 * rate.capacity(0, 5) == pytest.approx(5 * 5e5)  # a quarter of 4 Mbit/s, but capped
+    assert 8 * rate.capacity(12, 16) == pytest.approx(4 * 2.5e5)
+    assert rate.finish(12, 2.5e5 / 8) == pytest.approx(13)

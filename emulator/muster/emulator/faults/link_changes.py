@@ -1,6 +1,6 @@
 """What faults change on the link of a device, and what they make of it together. It does no I/O.
 
-rates             multiply
+rates             factors multiply; of absolute rates, the smallest counts
 delays            add up
 jitter            the variances add up, as for independent random numbers
 loss              a packet arrives if no fault loses it: 1 - p = product of all 1 - p
@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.links.shape import Shape
 
@@ -26,6 +27,8 @@ class LinkChange(NamedTuple):
     Attributes:
         faults: faults at the gateway.
         rate_factor: factor of the rates of the device's own link.
+        most_bps: its rates are at most this, in bits per second; infinite: no limit.
+        ways: the directions whose rates change.
         rtt_s: seconds that are added to the round trip.
         jitter_s: standard deviation, in seconds, of further jitter.
         loss: share of the packets that are lost in addition.
@@ -33,6 +36,8 @@ class LinkChange(NamedTuple):
 
     faults: tuple[Fault, ...] = ()
     rate_factor: float = 1.0
+    most_bps: float = math.inf
+    ways: Sequence[Direction] = DIRECTIONS
     rtt_s: float = 0.0
     jitter_s: float = 0.0
     loss: float = 0.0
@@ -54,7 +59,10 @@ class LinkState(NamedTuple):
         return self.shape.model_dump(include=set(_CHANGED))
 
 
-_CHANGED = ("down_bps", "up_bps", "rtt_s", "jitter_s", "loss")
+_CHANGED = (
+    "down_bps", "up_bps", "most_down_bps", "most_up_bps", "trace_down_factor", "trace_up_factor",
+    "rtt_s", "jitter_s", "loss",
+)  # fmt: skip
 
 
 def state_of(nominal: Shape, changes: Sequence[LinkChange]) -> LinkState:
@@ -74,16 +82,28 @@ def shape_of(nominal: Shape, changes: Sequence[LinkChange]) -> Shape:
     """The shape of a link under some changes."""
     if not changes:
         return nominal
-    factor = math.prod(change.rate_factor for change in changes)
     arrives = (1 - nominal.loss) * math.prod(1 - change.loss for change in changes)
-    update = {
-        "down_bps": None if nominal.down_bps is None else nominal.down_bps * factor,
-        "up_bps": None if nominal.up_bps is None else nominal.up_bps * factor,
+    update: dict[str, float | None] = {
         "rtt_s": nominal.rtt_s + sum(change.rtt_s for change in changes),
         "jitter_s": math.hypot(nominal.jitter_s, *(change.jitter_s for change in changes)),
         "loss": min(_MOST_LOSS, max(nominal.loss, 1 - arrives)),
     }
+    for way in DIRECTIONS:
+        update |= _rates(nominal, way, [change for change in changes if way in change.ways])
     return nominal.model_copy(update=update)
+
+
+def _rates(
+    nominal: Shape, way: Direction, changes: Sequence[LinkChange]
+) -> dict[str, float | None]:
+    """The fields of the rates in one direction."""
+    factor = math.prod(change.rate_factor for change in changes)
+    most_bps, bps = min((change.most_bps for change in changes), default=math.inf), nominal.bps(way)
+    return {
+        f"{way}_bps": None if bps is None else bps * factor,
+        f"trace_{way}_factor": factor if nominal.trace(way) is not None else 1.0,
+        f"most_{way}_bps": None if math.isinf(most_bps) else most_bps,
+    }
 
 
 def _mildness(fault: Fault) -> float:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from muster.common.rates.recording import DIRECTIONS
+from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.loss import PACKET_BYTES
-from muster.emulator.links.shape import Shape
 
 _LEAST_S = 0.1
 """Shortest time over which a rate is measured."""
@@ -24,8 +23,9 @@ class LinkMeasures(NamedTuple):
         struck: how often a fault has struck one of its connections.
         struck_lately: how often lately.
         bytes_lately: bytes that were delivered lately, in both directions together.
-        bps: the rate at which it could deliver over the last 0.1 s or more, bits per second; None:
-            it has no rate, or nobody has looked for long enough.
+        bps: the rate of each direction at which it could deliver over the last 0.1 s or more, bits
+            per second; a direction is missing if it has no rate, or nobody has looked for long
+            enough.
         round_trip_s: the least delays of both directions together, lately; None: nothing passed.
         excess_s: by how much the upper quartile of the delays lately is above the least one, in the
             direction with more of it; None: less than 8 pieces passed in each direction.
@@ -36,7 +36,7 @@ class LinkMeasures(NamedTuple):
     struck: int
     struck_lately: int
     bytes_lately: int
-    bps: float | None
+    bps: Mapping[Direction, float]
     round_trip_s: float | None
     excess_s: float | None
     stalls: int
@@ -74,16 +74,15 @@ class _Count:
 class LinkMeter:
     """Reads the statistics of one link."""
 
-    def __init__(self, nominal: Shape) -> None:
-        self._way = way_of(nominal)
+    def __init__(self) -> None:
         self._began: float | None = None
         self._counts = {name: _Count() for name in ("struck", *_COUNTS)}
-        self._since: tuple[float, float] | None = None
-        self._bps: float | None = None
+        self._since: dict[Direction, tuple[float, float]] = {}
+        self._bps: dict[Direction, float] = {}
 
     def begin_again(self) -> None:
         """Forget what was measured lately, because the link changes."""
-        self._since = self._bps = None
+        self._since, self._bps = {}, {}
         for count in self._counts.values():
             count.begin_again()
 
@@ -101,33 +100,28 @@ class LinkMeter:
         now = {name: sum(way[name] for way in ways) for name in _COUNTS}
         for name, count in self._counts.items():
             count.read({**now, "struck": stats["struck"]}[name], anew)
-        self._read_rate(at, stats[self._way]["capacity"])
+        for way in DIRECTIONS:
+            if (capacity := stats[way]["capacity"]) is not None:
+                self._read_rate(way, at, capacity)
         struck, passed, stalls, packets = self._counts.values()
         delays = [way["delays"] for way in ways]
         return LinkMeasures(
             round(struck.total),
             round(struck.lately),
             round(passed.lately),
-            self._bps,
+            dict(self._bps),
             _round_trip(delays),
             _excess(delays),
             round(stalls.lately),
             packets.lately,
         )
 
-    def _read_rate(self, at: float, capacity: float | None) -> None:
-        if capacity is None:
-            return
-        since, before = self._since or (at, capacity)
+    def _read_rate(self, way: Direction, at: float, capacity: float) -> None:
+        since, before = self._since.get(way, (at, capacity))
         if at - since >= _LEAST_S:
-            self._bps = 8 * (capacity - before) / (at - since)
+            self._bps[way] = 8 * (capacity - before) / (at - since)
             since, before = at, capacity
-        self._since = since, before
-
-
-def way_of(shape: Shape) -> Any:
-    """The direction in which the rate of a link is measured."""
-    return "up" if shape.up_bps is not None or shape.trace_up is not None else "down"
+        self._since[way] = since, before
 
 
 def _round_trip(delays: list[dict[str, Any]]) -> float | None:

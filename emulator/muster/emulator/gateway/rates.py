@@ -167,21 +167,23 @@ class TraceRate:
     Args:
         trace: shared by all devices that replay it.
         start_s: where in the trace the device begins, seconds.
+        factor: what its rates are multiplied by.
     """
 
-    def __init__(self, trace: RateOverTime, start_s: float = 0.0) -> None:
+    def __init__(self, trace: RateOverTime, start_s: float = 0.0, factor: float = 1.0) -> None:
         self._trace, self._start_s = trace, start_s
-        self.mean, self.peak = trace.mean_bps / 8, trace.peak_bps / 8
+        self._bits = 8 / factor  # of the trace, for each byte that passes
+        self.mean, self.peak = trace.mean_bps / self._bits, trace.peak_bps / self._bits
 
     def finish(self, start_s: float, nbytes: float) -> float:
         if nbytes <= 0:
             return start_s
-        end_s = self._trace.finish(start_s + self._start_s, 8 * nbytes) - self._start_s
+        end_s = self._trace.finish(start_s + self._start_s, self._bits * nbytes) - self._start_s
         return max(start_s, end_s)
 
     def capacity(self, since_s: float, until_s: float) -> float:
         total, start_s = self._trace.total, self._start_s
-        return (total(until_s + start_s) - total(since_s + start_s)) / 8
+        return (total(until_s + start_s) - total(since_s + start_s)) / self._bits
 
 
 class Capped:
@@ -209,30 +211,39 @@ def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
     Raises:
         ValueError: the trace cannot be read.
     """
-    loss = loss_of(shape)
-    bound = loss.bound if loss else math.inf
+    bound = _bound(shape, direction)
     trace, bps = shape.trace(direction), shape.bps(direction)
     rate: Rate
     if trace is not None:
-        rate = TraceRate(trace, shape.trace_start_s)
+        rate = TraceRate(trace, shape.trace_start_s, _factor(shape, direction))
     elif bps is None:
-        return ConstantRate(bound) if loss else Unlimited()
+        return Unlimited() if math.isinf(bound) else ConstantRate(bound)
     elif not shape.fading:
         return ConstantRate(min(bound, bps / 8))
     else:
         name = ("fading", client, direction)
         times = shape.fading_time_s, shape.fading_step_s
         return Fading(bps / 8, shape.fading, *times, seed, name, bound)
-    return Capped(rate, bound) if loss else rate
+    return rate if math.isinf(bound) else Capped(rate, bound)
+
+
+def _bound(shape: Shape, direction: Direction) -> float:
+    """The bytes per second that a rate cannot exceed."""
+    loss, most = loss_of(shape), shape.most_down_bps if direction == "down" else shape.most_up_bps
+    return min(loss.bound if loss else math.inf, math.inf if most is None else most / 8)
+
+
+def _factor(shape: Shape, direction: Direction) -> float:
+    return shape.trace_down_factor if direction == "down" else shape.trace_up_factor
 
 
 def mean_bps(shape: Shape, direction: Direction) -> float | None:
     """Mean rate of a shape in the long run, bits per second, reduced by loss; None: no limit."""
     loss = loss_of(shape)
-    bound = loss.bound if loss else math.inf
+    bound = _bound(shape, direction)
     trace, bps = shape.trace(direction), shape.bps(direction)
     if trace is not None:
-        mean = min(bound, trace.mean_bps / 8)
+        mean = min(bound, _factor(shape, direction) * trace.mean_bps / 8)
     else:
         mean = bound if bps is None else _mean_below(bound, bps / 8, shape.fading)
     if loss:

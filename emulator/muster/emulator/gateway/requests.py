@@ -47,7 +47,12 @@ class ShapeChange(Section):
     loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     trace_down: str | None = None
     trace_up: str | None = None
+    trace_format: str | None = None
     trace_start_s: NotNegative = 0.0
+    trace_down_factor: Positive = 1.0
+    trace_up_factor: Positive = 1.0
+    most_down_bps: Positive | None = None
+    most_up_bps: Positive | None = None
 
 
 class SetShape(Section):

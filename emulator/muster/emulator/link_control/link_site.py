@@ -149,7 +149,7 @@ class EmulatedLinks(LinkSite):
 
     def _meter(self, client: str) -> LinkMeter:
         if client not in self._meters:
-            self._meters[client] = LinkMeter(self._nominal[client])
+            self._meters[client] = LinkMeter()
         return self._meters[client]
 
     def _known(self, client: str) -> LinkState | None:

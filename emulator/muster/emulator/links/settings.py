@@ -194,8 +194,8 @@ class LinkSettings(Section):
 
     @property
     def has_rates(self) -> bool:
-        """Whether a rate is set, in either direction."""
-        return self.up is not None or self.down is not None
+        """Whether a rate is set or recorded, in either direction."""
+        return any(each is not None for each in (self.up, self.down, self.trace, self.trace_up))
 
     @property
     def gateway(self) -> bool:

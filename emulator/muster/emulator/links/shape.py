@@ -29,6 +29,14 @@ class Shape(Section):
     cell: str | None = None
     """The cell of the group's shared link that the device is in."""
 
+    trace_down_factor: float = 1.0
+    trace_up_factor: float = 1.0
+    """What the rates of the traces are multiplied by."""
+
+    most_down_bps: float | None = None
+    most_up_bps: float | None = None
+    """The rates are never faster than this, whatever else they are."""
+
     def bps(self, direction: Direction) -> float | None:
         """The constant or mean rate that a trace would replace; None: no limit."""
         return self.down_bps if direction == "down" else self.up_bps
