@@ -15,6 +15,8 @@ from muster.emulator.gateway.rates import rate_of
 from muster.emulator.links.settings import LinkRate
 from muster.emulator.links.shape import Shape
 
+_NO_LIMIT = 1e12
+
 
 class Degrade(ShapeFault):
     """The rates of the device's own link, also recorded ones, are multiplied by a factor, or at
@@ -27,17 +29,17 @@ class Degrade(ShapeFault):
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Factor of the rates; it is 1 if `rate` is given without it."""
 
-    rate: LinkRate | None = None
-    """The rates are at most this, as "100 kbit/s". Absent: no limit."""
+    rate: LinkRate = _NO_LIMIT
+    """The rates are at most this, as "100 kbit/s". The default is no limit."""
 
     way: Literal["both", "up", "down"] = "both"
     """The direction that is slower: up is from the devices to the server."""
 
     def change(self) -> LinkChange:
-        given = self.rate is None or "factor" in self.model_fields_set
+        given = "rate" not in self.model_fields_set or "factor" in self.model_fields_set
         return LinkChange(
             rate_factor=self.factor if given else 1.0,
-            most_bps=math.inf if self.rate is None else self.rate,
+            most_bps=math.inf if self.rate == _NO_LIMIT else self.rate,
             ways=self._ways,
         )
 
