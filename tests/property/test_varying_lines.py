@@ -18,9 +18,8 @@ TRAFFIC = BYTES_DOWN, BYTES_UP
 
 pieces = st.lists(
     st.tuples(st.floats(0.05, 5.0), st.one_of(st.just(0.0), st.floats(1e4, 1e7))),
-    min_size=1,
     max_size=8,
-).filter(lambda drawn: any(bps for _, bps in drawn))
+).map(lambda drawn: [*drawn, (0.5, 1e5)])  # so that something passes
 
 
 def rate_of(drawn: list[tuple[float, float]]) -> RateOverTime:
