@@ -8,6 +8,7 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.emulator.planning import plan
 from muster.emulator.run_audit.auditing import audit
 from muster.emulator.scenario.scenario import Scenario
 from muster.laboratory.what_if import UNCHANGED, describe, numbers_of, what_if
@@ -93,3 +94,9 @@ def test_runs_that_cannot_be_played_are_refused(recorded: Record, tmp_path: Path
     with pytest.raises(ConfigError, match="is not a run folder"):
         what_if([tmp_path / "none"], out=out)
     assert not out.exists()
+
+
+def test_there_is_nothing_to_plan_of_a_record(recorded: Record, tmp_path: Path) -> None:
+    what_if([recorded(1)], out=tmp_path / "out")
+    with pytest.raises(ConfigError, match="muster life show"):
+        plan(tmp_path / "out" / f"{UNCHANGED}-seed1" / "scenario.toml")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from pydantic import Field
 
 from muster.common.config import Section
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, reason_of
 from muster.common.files import write_atomic
 
 VERSION = 1
@@ -182,7 +182,7 @@ def read_life(path: Path) -> LifeRecord:
         first, _, body = content.partition(b"\n")
         head = first.decode()
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: expected a life record, found {error}") from None
+        raise ConfigError(f"expected a life record, found none: {reason_of(error)}") from None
     if not head.startswith(_MARK):
         raise ConfigError(
             f"{path}: expected a life record, whose first line begins with {_MARK.strip()!r}, "

@@ -47,6 +47,11 @@ def plan(
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
+    if scenario.life is not None:
+        raise ConfigError(
+            "life.record: who takes part in which round is in the record, so there is nothing to "
+            "plan; `muster life show` draws it"
+        )
     if not can_plan(scenario):
         raise ConfigError(
             f"server.mode: in the mode {scenario.server.mode.kind!r} on the clock "
