@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.common.bounds import LARGEST
+from muster.common.installation import install_command
 
 Cells = NDArray[Any]
 """The cells of a column: float64, or text."""
@@ -200,8 +201,8 @@ def _parquet(path: Path, shown: str) -> FileTable:
         import pyarrow.parquet as pq  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ModuleNotFoundError:
         raise ValueError(
-            f"{shown} is a Parquet file, which needs pyarrow; install muster[parquet], or write "
-            f"the table as CSV"
+            f"{shown} is a Parquet file, which needs pyarrow; run `{install_command('parquet')}`, "
+            f"or write the table as CSV"
         ) from None
     try:
         table = pq.read_table(path)

@@ -41,7 +41,7 @@ def epoch_of(instant: float, least: float = 0.0) -> str | None:
         least: smaller instants may be what they are.
     """
     for above, unit, conversion in _EPOCH:
-        if instant >= max(above, least):
+        if max(above, least) <= instant < math.inf:
             return f"which looks like {unit} since 1970; {conversion}"
     return None
 

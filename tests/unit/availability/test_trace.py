@@ -84,7 +84,11 @@ HEAD = "client,start,period_s,toggles\n"
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [
-        ("client,toggles\n", 1, "expected the header client,start,period_s,toggles, found"),
+        (
+            "client,toggles\n",
+            1,
+            "expected the header client,start,period_s,toggles or device,start,end, found client",
+        ),
         (HEAD + "a,1,,5 6\nb,1,,9 7\n", 3, "found 9.0 and then 7.0"),
         (HEAD + "a,1,,5 5\n", 2, "strictly ascending"),
         (HEAD + "a,1,,0 5\n", 2, "toggles of > 0 seconds"),
