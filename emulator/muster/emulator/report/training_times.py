@@ -25,21 +25,29 @@ _SPEED = ("profile", "examples_per_s")
 def modelled_training(account: Account) -> pd.Series:
     """The modelled seconds of a round's training by client, without clients of groups that model no
     speed. It is empty if no group models a speed."""
-    scenario = account.scenario
+    seen = examples_seen(account)
+    parts = []
+    for group in account.scenario.get("groups", []) if len(seen) else []:
+        clients = account.clients[account.clients["group"] == group.get("name")]
+        speeds = _speeds(group, account.scenario.get("seed", 0), clients)
+        if speeds is not None:
+            parts.append(seen[clients["client"]] / speeds)
+    return pd.concat(parts) if parts else pd.Series(dtype="float64")
+
+
+def examples_seen(account: Account) -> pd.Series:
+    """The examples that a client goes through in a round's training, by client. It is empty if the
+    scenario's training cannot be read."""
     try:
-        training = Training.model_validate(_only(scenario.get("training", {}), _LENGTH))
+        training = Training.model_validate(_only(account.scenario.get("training", {}), _LENGTH))
     except ValidationError:
         return pd.Series(dtype="float64")
     parts = []
-    for group in scenario.get("groups", []):
+    for group in account.scenario.get("groups", []):
         clients = account.clients[account.clients["group"] == group.get("name")]
-        speeds = _speeds(group, scenario.get("seed", 0), clients)
-        if speeds is not None:
-            given = training.of(
-                GroupTraining.model_validate(_only(group.get("training", {}), _LENGTH))
-            )
-            seen = [given.examples_seen(held) if held else 0 for held in clients["examples"]]
-            parts.append(pd.Series(seen, index=clients["client"], dtype="float64") / speeds)
+        given = training.of(GroupTraining.model_validate(_only(group.get("training", {}), _LENGTH)))
+        seen = [given.examples_seen(held) if held else 0 for held in clients["examples"]]
+        parts.append(pd.Series(seen, index=clients["client"], dtype="float64"))
     return pd.concat(parts) if parts else pd.Series(dtype="float64")
 
 
