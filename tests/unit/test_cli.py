@@ -604,6 +604,7 @@ HELP = {
         "--quiet",
         "--json",
     ),
+    "calibrate": ("Fit speeds and links", "SOURCES", "--held-out", "--seed", "--out", "--json"),
     "life": ("Record the life of a fleet", "export", "show"),
     "study": (
         "Run the study NAME",

@@ -11,7 +11,7 @@ from muster.cli.devices import devices
 from muster.cli.experiments import compare, plan, study
 from muster.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.cli.following import audit, export, live, report, revoke, status, stop, watch
-from muster.cli.laboratory import life, what_if
+from muster.cli.laboratory import calibrate, life, what_if
 from muster.cli.listing import list_names
 from muster.cli.machine import certs, doctor, verify
 from muster.cli.options import Commands
@@ -35,6 +35,7 @@ for command in (
     study,
     what_if,
     life,
+    calibrate,
     flower,
     up,
     down,

@@ -1,4 +1,4 @@
-"""`muster life` and `what-if`: record the life of a fleet, and play it with other settings."""
+"""`muster life`, `what-if` and `calibrate`: records of fleets, played again and fitted."""
 
 from functools import partial
 from pathlib import Path
@@ -104,5 +104,47 @@ def what_if(
     print_result(
         lambda: describe(found),
         lambda: {"folder": str(found.comparison.folder), **numbers_of(found)},
+        as_json,
+    )
+
+
+@click.command()
+@click.argument("sources", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0.05, 0.5),
+    default=0.25,
+    show_default=True,
+    metavar="SHARE",
+    help="The part of the rounds that is not fitted, but predicted.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="The seed of the draw of these rounds.",
+)
+@folder_option("--out", "The folder to create; default runs/calibration-TIME.")
+@JSON
+@failures_as_status
+def calibrate(
+    sources: tuple[Path, ...], held_out: float, seed: int, out: Path | None, as_json: bool
+) -> None:
+    """Fit speeds and links of devices to the recorded rounds in SOURCES, run folders or CSV files,
+    and predict rounds that were held out. The folder gets tables of devices, the lines of a
+    scenario, the held-out rounds, and a picture of quantiles."""
+    from muster.emulator.run_folder.folder import new_folder
+    from muster.laboratory.calibration.calibrating import calibrate, recorded_in
+    from muster.laboratory.calibration.files import write_files
+    from muster.laboratory.calibration.view import describe, numbers_of
+
+    folder = new_folder("calibration", out, "muster calibrate")
+    found = calibrate(recorded_in(sources), seed, held_out)
+    write_files(folder, found)
+    print_result(
+        lambda: f"{describe(found)}\n\n  {shown(folder)}",
+        lambda: {"folder": str(folder), **numbers_of(found)},
         as_json,
     )
