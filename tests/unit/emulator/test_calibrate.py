@@ -87,7 +87,7 @@ def test_known_speeds_and_links_are_recovered_and_predict_other_rounds(file: Pat
     assert found.work.error < 0.04
     assert found.rounds.error < 0.04
     assert found.work.distance <= 0.05
-    assert not found.faults
+    assert not found.shortcomings
     assert found.server_s == pytest.approx(0.01)
     assert "The model describes these rounds" in describe(found)
 
@@ -270,6 +270,7 @@ def row(**cells: object) -> dict[str, object]:
             "expected at least 8 rounds, of which some",
         ),
         ([], "expected at least 8 rounds"),
+        ([row(round=n, device=n) for n in range(9)], "expected devices that trained in several"),
     ],
 )
 def test_files_with_mistakes_are_refused(

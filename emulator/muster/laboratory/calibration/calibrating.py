@@ -57,6 +57,7 @@ class Agreement:
     @property
     def distance(self) -> float:
         """The Kolmogorov-Smirnov distance of the two distributions; NaN without any seconds."""
+        # ks_2samp refuses empty samples.
         if self.observed.empty:
             return np.nan
         return float(ks_2samp(self.observed, self.predicted).statistic)
@@ -101,7 +102,7 @@ class Calibration:
         return float(shares.max()) <= MOST_DISTANCE
 
     @property
-    def faults(self) -> list[str]:
+    def shortcomings(self) -> list[str]:
         """Why the model does not describe the rounds, in words; empty if it does."""
         found = [
             f"the median error of {what} is {100 * agreement.error:.1f} %, above "
@@ -139,7 +140,7 @@ def calibrate(recorded: RecordedRounds, seed: int, held_out: float) -> Calibrati
         held_out: the part of the rounds that is held out.
 
     Raises:
-        ConfigError: there are too few rounds.
+        ConfigError: there are too few rounds, or no device trained in several.
     """
     work = recorded.work.assign(observed_s=seconds_of_work(recorded.work))
     every = work["round"].unique()
@@ -160,6 +161,11 @@ def calibrate(recorded: RecordedRounds, seed: int, held_out: float) -> Calibrati
             f"is not judged as a whole then"
         )
     judged = held[~unknown]
+    if judged.empty:
+        raise ConfigError(
+            "expected devices that trained in several rounds, found none that trained in a round "
+            "that is held out and in another; record more"
+        )
     judged = judged.assign(predicted_s=predict(devices, judged))
     whole = judged[~judged["round"].isin(held.loc[unknown, "round"])]
     predicted_s = whole.groupby("round")["predicted_s"].max()

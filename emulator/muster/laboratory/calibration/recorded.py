@@ -103,21 +103,26 @@ def _of_table(table: FileTable) -> RecordedRounds:
             f"{table.place(row)}: device {work['device'][row]!r} has more than one row in round "
             f"{work['round'][row]!r}; expected one"
         )
-    if "round_s" not in table.header:
+    if "round_s" in table.header:
+        round_s = _round_s(table, work["round"])
+    else:
+        round_s = seconds_of_work(work).groupby(work["round"]).max()
         notes.append(
             f"{table.path} has no column 'round_s': a round lasts as long as its longest work"
         )
-        return RecordedRounds(
-            work[[*WORK]], seconds_of_work(work).groupby(work["round"]).max(), notes
-        )
+    return RecordedRounds(work[[*WORK]], round_s, notes)
+
+
+def _round_s(table: FileTable, rounds: pd.Series) -> pd.Series:
+    """The seconds of every round, which all its rows must have."""
     seconds = pd.Series(table.numbers("round_s", _LEAST_S))
-    first = seconds.groupby(work["round"]).transform("first")
+    first = seconds.groupby(rounds).transform("first")
     for row in np.flatnonzero(seconds != first)[:1]:
         raise ValueError(
             f"{table.place(row)}: expected the same round_s in all rows of round "
-            f"{work['round'][row]!r}, found {seconds[row]:g} after {first[row]:g}"
+            f"{rounds[row]!r}, found {seconds[row]:g} after {first[row]:g}"
         )
-    return RecordedRounds(work[[*WORK]], seconds.groupby(work["round"]).first(), notes)
+    return seconds.groupby(rounds).first()
 
 
 def seconds_of_work(work: pd.DataFrame) -> pd.Series:

@@ -70,7 +70,7 @@ def _errors(found: Calibration) -> Iterator[list[str]]:
 
 def _error(what: str, agreement: Agreement) -> list[str]:
     numbers = f"{len(agreement.observed):,}", percent_text(agreement.error)
-    return [what, *numbers, number_text(agreement.distance)]
+    return [what, *numbers, "–" if np.isnan(agreement.distance) else f"{agreement.distance:.2f}"]
 
 
 def _quantiles(found: Calibration) -> Iterator[list[str]]:
@@ -82,11 +82,13 @@ def _quantiles(found: Calibration) -> Iterator[list[str]]:
 
 
 def _verdict(found: Calibration) -> str:
-    if found.faults:
-        return f"The model does not describe these rounds: {'; '.join(found.faults)}."
+    if found.shortcomings:
+        return f"The model does not describe these rounds: {'; '.join(found.shortcomings)}."
     distance = f", and a distance of at most {MOST_DISTANCE}"
     if not found.judges_distance:
         distance = "; the distance says little with so few devices"
+    if found.rounds.observed.empty:
+        distance += "; no whole round could be judged"
     return (
         f"The model describes these rounds: median errors of at most {100 * MOST_ERROR:.0f} %"
         f"{distance}."
@@ -107,8 +109,7 @@ def draw(found: Calibration, path: Path) -> None:
             ends = [min(observed.min(), predicted.min()), max(observed.max(), predicted.max())]
             axes.plot(ends, ends, color="#8a949c", linewidth=1)
         axes.set_title(
-            f"{what}: error {percent_text(agreement.error)}, "
-            f"distance {number_text(agreement.distance)}",
+            f"{what}: error {percent_text(agreement.error)}, distance {agreement.distance:.2f}",
             fontsize=10,
         )
         axes.set_xlabel("predicted seconds")
@@ -119,8 +120,8 @@ def draw(found: Calibration, path: Path) -> None:
 def numbers_of(found: Calibration) -> dict[str, Any]:
     """The result as values for programs; docs/commands.md explains every key."""
     return {
-        "good": not found.faults,
-        "faults": found.faults,
+        "good": not found.shortcomings,
+        "shortcomings": found.shortcomings,
         "fitted_rounds": found.fitted_rounds,
         "held_out_rounds": int(found.held_out["round"].nunique()),
         "server_s": found.server_s,
