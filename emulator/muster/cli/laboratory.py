@@ -112,7 +112,7 @@ def what_if(
 @click.argument("sources", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--held-out",
-    type=click.FloatRange(0.05, 0.5),
+    type=float,
     default=0.25,
     show_default=True,
     metavar="SHARE",

@@ -299,3 +299,18 @@ def test_the_command_prints_json_and_fills_its_folder(file: Path) -> None:
     again = CliRunner().invoke(main, ["calibrate", str(file), "--out", str(out)])
     assert again.exit_code == 2
     assert "is not an empty folder" in again.stderr
+
+
+@pytest.mark.parametrize("share", ["nan", "0", "0.51", "-1", "inf"])
+def test_a_share_that_holds_out_nothing_or_too_much_is_refused(file: Path, share: str) -> None:
+    made_up(rounds=8).to_csv(file, index=False)
+    result = CliRunner().invoke(main, ["calibrate", str(file), f"--held-out={share}"])
+    assert result.exit_code == 2
+    assert "--held-out: expected a share from 0.05 to 0.5, found" in result.stderr
+
+
+def test_a_recording_counts_once(file: Path) -> None:
+    made_up(rounds=8).to_csv(file, index=False)
+    result = CliRunner().invoke(main, ["calibrate", str(file), str(file)])
+    assert result.exit_code == 2
+    assert "expected every recording once" in result.stderr

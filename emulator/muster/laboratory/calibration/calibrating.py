@@ -124,6 +124,9 @@ def recorded_in(sources: Sequence[Path]) -> RecordedRounds:
         ConfigError: one cannot be used.
         LedgerError: the ledger of a run is damaged.
     """
+    places = [path.resolve() for path in sources]
+    if twice := [place for place in places if places.count(place) > 1]:
+        raise ConfigError(f"expected every recording once, found {twice[0]} more than once")
     return joined(
         [
             recorded_in_file(path) if path.suffix in _FILES else recorded_in_run(path)
@@ -137,11 +140,13 @@ def calibrate(recorded: RecordedRounds, seed: int, held_out: float) -> Calibrati
 
     Args:
         seed: of the draw of the rounds that are held out.
-        held_out: the part of the rounds that is held out.
+        held_out: the part of the rounds that is held out, from 0.05 to 0.5.
 
     Raises:
         ConfigError: there are too few rounds, or no device trained in several.
     """
+    if not 0.05 <= held_out <= 0.5:
+        raise ConfigError(f"--held-out: expected a share from 0.05 to 0.5, found {held_out:g}")
     work = recorded.work.assign(observed_s=seconds_of_work(recorded.work))
     every = work["round"].unique()
     if len(every) < LEAST_ROUNDS:
