@@ -36,6 +36,7 @@ from muster.emulator.launch.process_configs import ProcessConfigs
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.planning import plan
 from muster.emulator.planning.result import Learning
+from muster.emulator.scenario.energy import EnergySettings
 from muster.emulator.scenario.enrollment import ENROLLMENTS
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group, Launch
@@ -126,6 +127,7 @@ TABLES: dict[type[Section], Place] = {
     Group: ("groups.0", {}),
     DeviceSettings: ("groups.0.device", {"groups": PHONE}),
     Battery: ("groups.0.device.battery", {"groups": PHONE}),
+    EnergySettings: ("energy", {"groups": PHONE}),
     Charging: ("groups.0.device.charging", {"groups": PHONE}),
     Use: ("groups.0.device.use", {"groups": PHONE}),
     ParticipationSettings: ("groups.0.participation", {"groups": PHONE}),

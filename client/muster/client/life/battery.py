@@ -47,23 +47,34 @@ def charge_after(
 def work_drain(
     battery: Battery, capacity_mah: FloatArray, network: IntArray, effort: Effort
 ) -> FloatArray:
-    """Share of the battery that a round's work drains: by training, and by the radio when busy.
+    """Share of the battery that a round's work drains: by training, and by the radio when busy."""
+    down_s, up_s = radio_seconds(network, effort)
+    down_ma, up_ma = radio_currents(battery, network)
+    radio = down_ma * down_s + up_ma * up_s
+    drained: FloatArray = (battery.training_ma * effort.train_s + radio) / (3600 * capacity_mah)
+    return drained
 
-    Energy of a transfer = current × size/rate, so a slow network costs more. The rate is that of
-    the device's link, or the nominal rate of its network if no link is emulated.
+
+def radio_currents(battery: Battery, network: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Additional currents of receiving and of sending in mA."""
+    wifi = network == WIFI
+    return (
+        np.where(wifi, battery.wifi_rx_ma, battery.cellular_rx_ma),
+        np.where(wifi, battery.wifi_tx_ma, battery.cellular_tx_ma),
+    )
+
+
+def radio_seconds(network: IntArray, effort: Effort) -> tuple[FloatArray, FloatArray]:
+    """Seconds in which the radio receives and sends in a round's work.
+
+    Energy of a transfer = power × size/rate, so a slow network costs more. The rate is that of the
+    device's link, or the nominal rate of its network if no link is emulated.
     """
     nominal_down_s = effort.bytes_down / _DOWN_BPS[network]
     nominal_up_s = effort.bytes_up / _UP_BPS[network]
     down_s = np.where(np.isnan(effort.down_s), nominal_down_s, effort.down_s)
     up_s = np.where(np.isnan(effort.up_s), nominal_up_s, effort.up_s)
-    wifi = network == WIFI
-    radio = np.where(
-        wifi,
-        battery.wifi_rx_ma * down_s + battery.wifi_tx_ma * up_s,
-        battery.cellular_rx_ma * down_s + battery.cellular_tx_ma * up_s,
-    )
-    drained: FloatArray = (battery.training_ma * effort.train_s + radio) / (3600 * capacity_mah)
-    return drained
+    return down_s, up_s
 
 
 _DOWN_BPS = np.array([network.down_mbps for network in NETWORKS]) * 125_000  # bytes a second

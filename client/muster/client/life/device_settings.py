@@ -79,6 +79,25 @@ class Battery(Section):
     """Charge, as a share, at which a device whose battery ran out comes back. Assumption."""
 
 
+Watts = Annotated[float, Field(ge=0, le=1e5)]
+
+
+class Power(Section):
+    """What a device on mains takes, for the energy of a run ([energy.md](energy.md))."""
+
+    idle_w: Watts
+    """Watts of the device that is on and does nothing."""
+
+    training_w: Watts
+    """Additional watts of training."""
+
+    receiving_w: Watts = 0.0
+    """Additional watts of receiving. The default is an assumption: little beside `idle_w`."""
+
+    sending_w: Watts = 0.0
+    """Additional watts of sending. The default is an assumption: little beside `idle_w`."""
+
+
 class Charging(Section):
     """When people charge a device: at night, now and then by day, and when the battery is low.
 
@@ -194,6 +213,9 @@ class DeviceSettings(Section):
     battery: Battery | None = None
     """The battery. Absent: the device runs on mains, so it is always charging and full."""
 
+    power: Power | None = None
+    """The power of a device that runs on mains. It has an effect only with `[energy]`."""
+
     charging: Charging = Charging()
     """When the device is plugged in; matters only with a battery."""
 
@@ -222,6 +244,15 @@ class DeviceSettings(Section):
             raise ValueError(
                 'recorded: expected a device with a battery, as profile = "phone", found one that '
                 "runs on mains"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_power(self) -> Self:
+        if self.power is not None and self.battery is not None:
+            raise ValueError(
+                "power: expected a device on mains, found one with a battery, whose currents say "
+                "what it takes; leave power out"
             )
         return self
 

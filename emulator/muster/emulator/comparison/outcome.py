@@ -34,6 +34,9 @@ MEASURES = (
 them, because in lockstep they say how busy this machine was."""
 
 
+ENERGY = "energy_j", "wasted_j", "co2e_g"
+"""Columns of runs whose scenario has `[energy]`; they are averaged and compared too."""
+
 METRIC = "metric_"
 """The columns of other metrics of the task begin with this, and are averaged and compared too."""
 
@@ -51,7 +54,8 @@ def read_runs(folder: Path, plan: ComparisonPlan, failures: Mapping[str, str]) -
 
 
 def _measures_of(runs: pd.DataFrame) -> list[str]:
-    return [*MEASURES, *(name for name in map(str, runs) if name.startswith(METRIC))]
+    more = [n for n in map(str, runs) if n in ENERGY or n.startswith(METRIC)]
+    return [*MEASURES, *more]
 
 
 def read_courses(folder: Path, plan: ComparisonPlan) -> pd.DataFrame:
@@ -151,8 +155,16 @@ def _row(folder: Path, planned: ComparisonRun, failure: str | None) -> dict[str,
         "scenario_s_to_target": target.get("scenario_s"),
         "bytes_to_target": target.get("bytes"),
         "model_sha256": summary.get("model_sha256"),
+        **_energy(summary.get("energy")),
         **{f"{METRIC}{name}": value for name, value in other_metrics(final).items()},
     }
+
+
+def _energy(totals: Mapping[str, Any] | None) -> dict[str, float]:
+    if totals is None:
+        return {}
+    found = zip(ENERGY, (totals["joules"], totals["wasted"], totals.get("co2e_g")), strict=True)
+    return {name: value for name, value in found if value is not None}
 
 
 def _course(run: Path, planned: ComparisonRun) -> pd.DataFrame:

@@ -59,6 +59,17 @@ def _bytes(most: float) -> Unit:
     return 1.0, "B"
 
 
+def _joules(most: float) -> Unit:
+    for per, unit in ((1e6, "MJ"), (1e3, "kJ")):
+        if most >= per:
+            return per, unit
+    return 1.0, "J"
+
+
+def _grams(most: float) -> Unit:
+    return (1e3, "kg") if most >= 1e3 else (1.0, "g")
+
+
 def _seconds(most: float) -> Unit:
     return (1.0, "s") if most < 600 else (60.0, "min") if most < 7200 else (3600.0, "h")
 
@@ -81,6 +92,9 @@ ENDS: Mapping[str, Column] = {
     "participation_rate": Column("participation", _percent, difference="points"),
     "bytes": Column("traffic", _bytes),
     "scenario_s": Column("scenario time", _seconds, _seconds_places),
+    "energy_j": Column("energy", _joules),
+    "wasted_j": Column("wasted energy", _joules),
+    "co2e_g": Column("CO₂ equivalent", _grams, _significant),
 }
 TARGETS: Mapping[str, Column] = {
     "rounds_to_target": Column("rounds"),

@@ -50,6 +50,9 @@ FACTS: Mapping[str, FactKind] = MappingProxyType(
         "bytes_up": FactKind("bytes of bodies that came from devices", "never"),
         "bytes_down": FactKind("bytes of bodies that were sent to devices", "never"),
         "bytes": FactKind("the sum of both", "never"),
+        "energy": FactKind("joules of the calls of the round, with `[energy]`"),
+        "wasted_energy": FactKind("joules of its calls without a folded update"),
+        "co2e": FactKind("grams of CO₂ equivalent of its calls, with `energy.intensity`"),
         "empty": FactKind("1 if the round left the model as it was, else 0", "never"),
         "seconds": FactKind("wall seconds from the opening of the round to its close", "never"),
     }
@@ -58,3 +61,6 @@ FACTS: Mapping[str, FactKind] = MappingProxyType(
 
 EVALUATED = frozenset({"loss", "accuracy", METRIC})
 """The facts that exist only in rounds after which the model was evaluated."""
+
+ENERGY, CARBON = frozenset({"energy", "wasted_energy"}), "co2e"
+"""The facts that exist only with `[energy]`, and with its intensity."""

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from muster.common.bounds import RoundCount
 from muster.common.config import Section
-from muster.emulator.expectations.facts import EVALUATED, METRIC
+from muster.emulator.expectations.facts import CARBON, ENERGY, EVALUATED, METRIC
 from muster.emulator.expectations.language import Before, Condition, facts_of, read_condition
 
 FaultName = Annotated[str, Field(min_length=1, max_length=100)]
@@ -29,6 +29,7 @@ class KnownNames(NamedTuple):
         endless: why some of them are sure to last to the end of the run, by name.
         accuracy: whether the task has an accuracy.
         of_groups: whether the run evaluates the model for each group.
+        energy, carbon: whether the scenario has `[energy]`, and an intensity in it.
     """
 
     groups: Collection[str]
@@ -36,6 +37,8 @@ class KnownNames(NamedTuple):
     endless: Mapping[str, str]
     accuracy: bool
     of_groups: bool
+    energy: bool = False
+    carbon: bool = False
 
 
 class Within(Section):
@@ -107,6 +110,10 @@ class Expectation(Section):
                     f"that: {fact} is measured only with server.evaluate_groups = true; set it, or "
                     f"write {fact.name} for the whole test set"
                 )
+            if fact.name in ENERGY and not known.energy:
+                yield f"that: {fact} is computed only with the table [energy]; expected one"
+            if fact.name == CARBON and not known.carbon:
+                yield f"that: {fact} is computed only with energy.intensity; expected a file there"
         follows = {"before", "during", "after", "within"} & set(given)
         if any(isinstance(part, Before) for part in facts) and not follows - {"before"}:
             yield (

@@ -1,9 +1,11 @@
 """The export of a run, and the registry of its formats."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+
+import pandas as pd
 
 from muster.common.errors import ConfigError
 from muster.common.installation import install_command
@@ -11,20 +13,28 @@ from muster.emulator.export.event_files import EventFiles
 from muster.emulator.export.metrics import metric_points
 from muster.emulator.export.mlflow_store import write_mlflow
 from muster.emulator.records.account import TABLES, Account
+from muster.emulator.records.energy import energy_of
 from muster.emulator.records.manifest import intact_folder
 from muster.emulator.run_folder.folder import making, shown
 
 
 def write_csv(account: Account, out: Path) -> None:
     """Write <table>.csv for every table. NULL is an empty field."""
-    for name in TABLES:
-        account.table(name).to_csv(out / f"{name}.csv", index=False)
+    for name, table in _tables(account):
+        table.to_csv(out / f"{name}.csv", index=False)
 
 
 def write_parquet(account: Account, out: Path) -> None:
     """Write <table>.parquet for every table."""
-    for name in TABLES:
-        account.table(name).to_parquet(out / f"{name}.parquet", engine="pyarrow", index=False)
+    for name, table in _tables(account):
+        table.to_parquet(out / f"{name}.parquet", engine="pyarrow", index=False)
+
+
+def _tables(account: Account) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the tables of the ledger, and the energy that is computed from them."""
+    yield from ((name, account.table(name)) for name in TABLES)
+    if (energy := energy_of(account)) is not None:
+        yield "energy", energy
 
 
 def write_event_files(account: Account, out: Path) -> None:

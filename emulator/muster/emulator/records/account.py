@@ -120,12 +120,14 @@ class Account:
 
     @cached_property
     def work(self) -> pd.DataFrame:
-        """The `round`, `client` and `modelled_s` of every call that a device accepted, also of
-        those that it gave up later."""
+        """The `round`, `client`, `modelled_s` and reported `network` of every call that a device
+        accepted, also of those that it gave up later."""
         rows = self._query(
-            "SELECT round, client, modelled_s FROM answers WHERE decision IN ('accept', 'abort')"
+            "SELECT round, client, modelled_s, json_extract(state, '$.network') FROM answers "
+            "WHERE decision IN ('accept', 'abort')"
         )
-        return pd.DataFrame(rows, columns=["round", "client", "modelled_s"])
+        columns = ["round", "client", "modelled_s", "network"]
+        return pd.DataFrame(rows, columns=columns).astype({"modelled_s": "float64"})
 
     @cached_property
     def counts_versions(self) -> bool:

@@ -6,8 +6,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from muster.emulator.expectations.facts import METRIC
+from muster.emulator.expectations.facts import CARBON, METRIC
 from muster.emulator.expectations.language import Fact
+from muster.emulator.records.energy import GRAM_NG, JOULE_UJ, energy_of
 from muster.emulator.records.parts import metrics_of
 
 if TYPE_CHECKING:
@@ -145,6 +146,17 @@ class FactValues:
         up, down = self._column("bytes_up"), self._column("bytes_down")
         return {round: up[round] + down[round] for round in self.rounds}
 
+    def _energy(self, fact: Fact) -> Values:
+        """Joules or grams of the calls of every round."""
+        energy = energy_of(self._account)
+        assert energy is not None, "refused when the scenario is read"
+        rows = energy if fact.group is None else energy[energy["group"] == fact.group]
+        if fact.name == "wasted_energy":
+            rows = rows[~rows["counted"]]
+        column, unit = ("co2e_ng", GRAM_NG) if fact.name == CARBON else ("total_uj", JOULE_UJ)
+        sums = rows.groupby("round")[column].sum().reindex(self.rounds, fill_value=0)
+        return _values(sums / unit)
+
     def _empty(self, fact: Fact) -> Values:
         rounds = self._account.rounds.set_index("round")
         return _values((rounds["outcome"] == "empty").astype("int64"))
@@ -175,6 +187,9 @@ _READERS: Mapping[str, Callable[[FactValues, Fact], Values]] = MappingProxyType(
         "bytes_up": FactValues._of_round,
         "bytes_down": FactValues._of_round,
         "bytes": FactValues._bytes,
+        "energy": FactValues._energy,
+        "wasted_energy": FactValues._energy,
+        CARBON: FactValues._energy,
         "empty": FactValues._empty,
         "seconds": FactValues._of_round,
     }

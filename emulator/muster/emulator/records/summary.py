@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.clock_kinds import is_lockstep
 from muster.common.files import write_atomic
+from muster.emulator.records.energy import energy_of, energy_text, totals_of
 from muster.emulator.records.failures import failures_of, failures_text
 from muster.emulator.records.faults import faults_of, vacuous
 from muster.emulator.records.judging import judge_run, judgement_text
@@ -92,6 +93,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         summary["worse"] = worse
     if not account.transfers.empty:
         summary["transfers"] = _transfers(account)
+    if (energy := energy_of(account)) is not None:
+        summary["energy"] = totals_of(energy)
     if spent := privacy_of(account):
         summary["privacy"] = spent
     if faults := faults_of(account):
@@ -306,6 +309,7 @@ def _traffic_facts(summary: Mapping[str, Any]) -> dict[str, str]:
         "updates": ", ".join(counts) or "none",
         "traffic": f"{bytes_text(summary['bytes_up'])} up, "
         f"{bytes_text(summary['bytes_down'])} down",
+        **({"energy": energy_text(summary["energy"])} if "energy" in summary else {}),
     }
 
 

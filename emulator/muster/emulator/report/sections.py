@@ -29,6 +29,7 @@ from muster.emulator.records.worsening import worsening_text
 from muster.emulator.report import (
     app_metrics,
     coverage,
+    energy,
     expectations,
     failures,
     faults,
@@ -338,6 +339,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     failures.section,
     times.section,
     traffic,
+    energy.section,
     link.rates,
     link.waits,
     link.matrix,

@@ -125,6 +125,8 @@ def _impossible_expectations(scenario: ScenarioSettings) -> Iterator[str]:
         endless=dict(endless_faults(scenario)),
         accuracy=scenario.task.has_accuracy,
         of_groups=scenario.server.evaluate_groups or scenario.server.evaluate_on != "server",
+        energy=scenario.energy is not None,
+        carbon=scenario.energy is not None and scenario.energy.intensity is not None,
     )
     for number, expectation in enumerate(scenario.expect):
         yield from (f"expect[{number}].{mistake}" for mistake in expectation.mistakes(known))

@@ -209,6 +209,7 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     key may be missing."""
     task = values.get("task")
     yield values.get("life"), "record"
+    yield values.get("energy"), "intensity"
     yield task, "app"
     yield task, "initial"
     yield task, "path"  # of a model whose settings stand beside `model`

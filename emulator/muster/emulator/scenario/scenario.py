@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from muster.emulator.scenario.contradictions import contradictions
+from muster.emulator.scenario.energy_refusals import energy_refusals
 from muster.emulator.scenario.recorded_life import as_played, record_refusals
 from muster.emulator.scenario.settings import ScenarioSettings
 
@@ -14,7 +15,8 @@ class Scenario(ScenarioSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        mistakes = [*record_refusals(self), *contradictions(as_played(self))]
+        played = contradictions(as_played(self))
+        mistakes = [*record_refusals(self), *energy_refusals(self), *played]
         if mistakes:
             raise ValueError("\n".join(mistakes))
         return self

@@ -23,6 +23,7 @@ from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.scenario.device_table import DeviceTable, with_columns
+from muster.emulator.scenario.energy import EnergySettings
 from muster.emulator.scenario.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.scenario.local_work import local_work_of
 from muster.server.aggregators import Conditions
@@ -269,6 +270,9 @@ class ScenarioSettings(Section):
     life: LifeSettings | None = None
     """The life record from which the scenario is played. Absent: its devices live their own lives.
     """
+
+    energy: EnergySettings | None = None
+    """The energy account. Absent: none is computed."""
 
     faults: Faults = Field(default_factory=list)
     """What goes wrong, for whom and when ([faults.md](faults.md))."""
