@@ -171,7 +171,7 @@ def _results(comparison: Comparison, folders: Sequence[Path], uncertain: int) ->
     played = runs[runs["variant"] != RECORDED]
     pairs = played[["variant", "seed", "rounds"]].reset_index(drop=True)
     same = played["model_sha256"].to_numpy() == played["seed"].map(models).to_numpy()
-    pairs.insert(2, "same_model", same)
+    pairs.insert(2, "same_model", same & played["model_sha256"].notna().to_numpy())
     places = zip(runs["folder"].tolist(), runs["variant"].tolist(), strict=True)
     shares = [
         _shares(comparison.folder / folder, variant)

@@ -59,10 +59,8 @@ class RecordedArrivals:
 
     def round(self, number: int) -> RecordedRound:
         """What is recorded of a round."""
-        recorded, answers = (
-            self._rounds[number - 1],
-            [row.answer for row in self.rows(number).values()],
-        )
+        recorded = self._rounds[number - 1]
+        answers = [row.answer for row in self._rows[number].values()]
         return RecordedRound(
             frozenset(self._counted[number]),
             sum(answer != "absent" for answer in answers),
