@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -729,3 +729,23 @@ def test_a_live_page_names_a_port_that_is_taken(muster: Muster) -> None:
         port = str(other.getsockname()[1])
         refused = muster("run", "plain.toml", "--live", "--port", port)
     assert_refused(refused, f"--port {port} cannot be opened", "give another")
+
+
+def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    for part in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from _commands(part[1], f"{name} {part[0]}")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_a_number_of_an_option_is_finite(text: str) -> None:
+    found = [
+        (name, option)
+        for name, command in _commands(main, "muster")
+        for option in command.params
+        if isinstance(option.type, click.FloatRange)
+    ]
+    assert ("muster verify", "tolerance") in [(name, option.name) for name, option in found]
+    for _, option in found:
+        with pytest.raises(click.BadParameter):
+            option.type.convert(text, option, None)

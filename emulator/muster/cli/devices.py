@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.options import failures_as_status
+from muster.cli.options import NumberRange, failures_as_status
 from muster.common.errors import ConfigError
 from muster.common.files import refusal_of
 from muster.emulator.run_folder.folder import shown
@@ -24,9 +24,7 @@ def devices() -> None:
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--format", help="Its format: fedscale, flash, bouquetfl, scores. Default: found.")
-@click.option(
-    "--speed", type=click.FloatRange(0.001, 1e12), help="Examples per second of one device."
-)
+@click.option("--speed", type=NumberRange(0.001, 1e12), help="Examples per second of one device.")
 @click.option("--of", help="The name of that device; default: the middle one.")
 @click.option("--server", help="Where the server is, in BouquetFL's locations.")
 @click.option("--ping", type=click.Path(path_type=Path), help="BouquetFL's ping_graph.toml.")

@@ -17,6 +17,7 @@ from muster.cli.options import (
     OPTIONAL_SCENARIO,
     SCENARIO,
     SETTINGS,
+    NumberRange,
     failures_as_status,
     print_result,
 )
@@ -65,14 +66,14 @@ def doctor(scenario: Path | None, backend: "BackendName", data: str | None, as_j
 @SCENARIO
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.5),
+    type=NumberRange(min=0.5),
     default=5.0,
     metavar="S",
     help="How long to measure each rate; default 5.",
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=0.05,
     metavar="SHARE",
     help="Tolerance of rates and round trips; default 0.05.",
@@ -137,7 +138,7 @@ def verify(
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
     "--days",
-    type=click.FloatRange(min=1, max=3650),
+    type=NumberRange(min=1, max=3650),
     default=365.0,
     metavar="N",
     help="How long the authority is valid; default 365.",

@@ -1,5 +1,6 @@
 """Shared by the commands: arguments, options, exit statuses, and the display of a run."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class NumberRange(click.FloatRange):
+    """A number within bounds. NaN is within none; click alone takes it."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, found {value}", param, ctx)
+        return number
+
 
 SCENARIO = click.argument("scenario", type=click.Path(path_type=Path))
 OPTIONAL_SCENARIO = click.argument("scenario", type=click.Path(path_type=Path), required=False)
