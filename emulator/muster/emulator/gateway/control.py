@@ -201,6 +201,8 @@ class ControlService:
             self._gateway.set_shapes({each.client: each.initial_shape for each in devices})
             return
         change = request.shape.model_dump(exclude_unset=True)
+        if "cell" in change:
+            raise ConfigError("shape.cell: a device stays in its cell; leave it out")
         self._gateway.set_shapes(
             {each.client: Shape(**{**each.shape.model_dump(), **change}) for each in devices}
         )

@@ -13,8 +13,7 @@ from muster.common.errors import ConfigError
 from muster.common.lines import Positive
 from muster.common.rates.recording import Direction
 from muster.emulator.gateway.faults import Fault, FaultName
-
-NotNegative = Annotated[float, Field(ge=0)]
+from muster.emulator.links.shape import Shape
 
 
 class Hello(Section):
@@ -34,33 +33,13 @@ class Stats(Section):
     """Null: all devices."""
 
 
-class ShapeChange(Section):
-    """The fields of a Shape to change; absent fields stay as they are. null: no limit, no trace."""
-
-    down_bps: Positive | None = None
-    up_bps: Positive | None = None
-    rtt_s: NotNegative = 0.0
-    jitter_s: NotNegative = 0.0
-    fading: Annotated[float, Field(ge=0, le=2)] = 0.0
-    fading_time_s: Positive = 8.0
-    fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
-    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    trace_down: str | None = None
-    trace_up: str | None = None
-    trace_format: str | None = None
-    trace_start_s: NotNegative = 0.0
-    trace_down_factor: Positive = 1.0
-    trace_up_factor: Positive = 1.0
-    most_down_bps: Positive | None = None
-    most_up_bps: Positive | None = None
-
-
 class SetShape(Section):
     do: Literal["set"]
     clients: list[str] | None = None
     """Null: all devices."""
-    shape: ShapeChange | None
-    """Null: the shape that each device had when the gateway started."""
+    shape: Shape | None
+    """The fields to change; absent fields stay as they are. Null: the shape that each device had
+    when the gateway started."""
 
 
 class SetShared(Section):

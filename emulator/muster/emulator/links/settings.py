@@ -235,7 +235,7 @@ class LinkSettings(Section):
         """
         columns: dict[str, Any] = {}
         who = seed, clients, positions
-        for field, key, kind in _NUMBERS:
+        for field, key, kind in NUMBERS:
             setting = getattr(self, key)
             if not isinstance(setting, Distribution):
                 columns[field] = setting
@@ -319,7 +319,7 @@ class LinkSettings(Section):
         return [known[path] for path in of_device]
 
 
-_NUMBERS = (
+NUMBERS = (
     ("down_bps", "down", RATE),
     ("up_bps", "up", RATE),
     ("rtt_s", "rtt", DELAY),

@@ -2,39 +2,45 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from muster.common.config import Section
+from muster.common.lines import Positive
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
 from muster.common.rates.recording import Direction
+
+NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Shape(Section):
     """The link of one device as its gateway emulates it, with every setting in SI units."""
 
-    down_bps: float | None = None
-    up_bps: float | None = None
-    rtt_s: float = 0.0
-    jitter_s: float = 0.0
-    fading: float = 0.0
-    fading_time_s: float = 8.0
-    fading_step_s: float = 0.25
-    loss: float = 0.0
+    down_bps: Positive | None = None
+    up_bps: Positive | None = None
+    rtt_s: NotNegative = 0.0
+    jitter_s: NotNegative = 0.0
+    fading: Annotated[float, Field(ge=0, le=2)] = 0.0
+    fading_time_s: Positive = 8.0
+    fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
+    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     trace_down: str | None = None
     trace_up: str | None = None
     trace_format: str | None = None
-    trace_start_s: float = 0.0
+    trace_start_s: NotNegative = 0.0
     """Where in its traces the device begins when the gateway begins."""
 
     cell: str | None = None
     """The cell of the group's shared link that the device is in."""
 
-    trace_down_factor: float = 1.0
-    trace_up_factor: float = 1.0
+    trace_down_factor: Positive = 1.0
+    trace_up_factor: Positive = 1.0
     """What the rates of the traces are multiplied by."""
 
-    most_down_bps: float | None = None
-    most_up_bps: float | None = None
+    most_down_bps: Positive | None = None
+    most_up_bps: Positive | None = None
     """The rates are never faster than this, whatever else they are."""
 
     def bps(self, direction: Direction) -> float | None:

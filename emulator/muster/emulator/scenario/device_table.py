@@ -22,18 +22,14 @@ from muster.common.config import Section
 from muster.common.errors import listed
 from muster.common.file_tables import FileTable, read_table
 from muster.common.per_device import PerDevice
-from muster.emulator.links.settings import (
-    DELAY,
-    DEVIATION,
-    FADING_STEP,
-    FADING_TIME,
-    RATE,
-    SHARE,
-    START,
-)
+from muster.common.units import DURATIONS, RATES, Quantity
+from muster.emulator.links.settings import NUMBERS, START
 
-_RATES = {"bps": "bit/s", "kbps": "kbit/s", "mbps": "Mbit/s", "gbps": "Gbit/s"}
-_TIMES = {"us": "us", "ms": "ms", "s": "s", "min": "min", "h": "h"}
+_UNITS: Mapping[Quantity | None, Mapping[str, str]] = {
+    RATES: {"_bps": "bit/s", "_kbps": "kbit/s", "_mbps": "Mbit/s", "_gbps": "Gbit/s"},
+    DURATIONS: {"_us": "us", "_ms": "ms", "_s": "s", "_min": "min", "_h": "h"},
+}
+"""By quantity, how the names of columns end, and the unit that this stands for."""
 
 
 class TableColumn(NamedTuple):
@@ -68,25 +64,22 @@ class TableColumn(NamedTuple):
         table.numbers(name, *self.bounds)
 
 
-def _with_units(
-    name: str, units: Mapping[str, str], key: str, number: PerDevice
-) -> dict[str, TableColumn]:
-    return {
-        f"{name}_{suffix}": TableColumn(("link", key), number, unit)
-        for suffix, unit in units.items()
-    }
+def _of_link(key: str, number: PerDevice, name: str) -> dict[str, TableColumn]:
+    """The columns that set a number of the link, one for each unit."""
+    keys = "link", key
+    if number.quantity is None:
+        return {name: TableColumn(keys, number)}
+    units = _UNITS[number.quantity]
+    return {f"{name}{ending}": TableColumn(keys, number, unit) for ending, unit in units.items()}
 
 
 COLUMNS: Mapping[str, TableColumn] = {
-    **_with_units("down", _RATES, "down", RATE),
-    **_with_units("up", _RATES, "up", RATE),
-    **_with_units("rtt", _TIMES, "rtt", DELAY),
-    **_with_units("jitter", _TIMES, "jitter", DELAY),
-    **_with_units("fading_time", _TIMES, "fading_time", FADING_TIME),
-    **_with_units("fading_step", _TIMES, "fading_step", FADING_STEP),
-    **_with_units("offset", _TIMES, "trace_start", START),
-    "fading": TableColumn(("link", "fading"), DEVIATION),
-    "loss": TableColumn(("link", "loss"), SHARE),
+    **{
+        name: column
+        for _, key, number in NUMBERS
+        for name, column in _of_link(key, number, key).items()
+    },
+    **_of_link("trace_start", START, "offset"),
     "cell": TableColumn(("link", "cell")),
     "trace": TableColumn(("link", "trace")),
     "trace_up": TableColumn(("link", "trace_up")),
