@@ -172,18 +172,14 @@ def _train_children(part: nn.Module, mode: bool = True) -> nn.Module:
 
 def local_parameters(module: nn.Module) -> list[nn.Parameter]:
     """The local parameters, which train on the device and stay there."""
-    return [module.get_parameter(name) for name in _named(module, _LOCAL[0])]
-
-
-def _named(module: nn.Module, attribute: str) -> Sequence[str]:
-    names: Sequence[str] = module.__dict__.get(attribute, ())  # a module itself looks for longer
-    return names
+    names = module.__dict__.get(_LOCAL[0], ())  # a module itself looks for longer
+    return [module.get_parameter(name) for name in names]
 
 
 def _local(module: nn.Module) -> list[Tensor]:
     """All local entries, in the order of `local_bytes`."""
-    buffers = [module.get_buffer(name) for name in _named(module, _LOCAL[1])]
-    return [*local_parameters(module), *buffers]
+    names = module.__dict__.get(_LOCAL[1], ())
+    return [*local_parameters(module), *map(module.get_buffer, names)]
 
 
 def local_bytes(module: nn.Module) -> bytes:

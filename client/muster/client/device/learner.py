@@ -13,7 +13,7 @@ from muster.client.device.rational import ModelJudge, ModelJudgement
 from muster.client.device.session import Session
 from muster.client.device.training_config import DownloadTimes, TrainingConfig
 from muster.client.faults.scheduled import DeviceFault
-from muster.client.faults.update_effects import UpdateEffects
+from muster.client.faults.update_effects import ActingFaults, UpdateEffects
 from muster.client.life.participation import UtilitySettings
 from muster.client.life.settings import PackMember
 from muster.client.life.states import Row
@@ -51,6 +51,7 @@ class Learner:
 
     Attributes:
         faulty: whether the scenario has faults of the device's updates.
+        rational: whether the device asks if a model serves it.
 
     Args:
         module: the pack's scratch module; its parameters on entry do not matter.
@@ -101,6 +102,7 @@ class Learner:
         self._step_s = step_s
         self._clock = clock
         self._modelled: tuple[TrainingConfig | None, float, float] = None, 0.0, 0.0
+        self.rational = utility is not None
         self._judge: ModelJudge | None = None
         if utility is not None:
             validation = task.validation(config.index)
@@ -136,7 +138,8 @@ class Learner:
         began, mask, round = self._clock.monotonic(), self._mask(call.key.round), call.key.round
         received = self._received(model, mask, work.entries)
         before = self._settled(call, before)
-        faults, examples = self._faults.at(round, step), self._examples(call, step)
+        faults = self._acting(round, step)
+        examples = self._examples(faults)
         control = None
         if work.training.control_variates:
             received, of_server = np.split(received, 2)
@@ -241,12 +244,7 @@ class Learner:
             step: the step of the device's life at which it was called.
         """
         local = self.memory.before(call.key.round).local
-        return Job(self.client, self._examples(call, step), local)
-
-    @property
-    def rational(self) -> bool:
-        """Whether the device asks if a model serves it."""
-        return self._judge is not None
+        return Job(self.client, self._examples(self._acting(call.key.round, step)), local)
 
     def judgement_of(self, call: Call) -> ModelJudgement | None:
         """The decision about a call that the device has remembered, with the update if it accepted;
@@ -288,7 +286,7 @@ class Learner:
         """
         assert self._judge is not None
         before = self._settled(call, before)
-        examples = self._examples(call, step)
+        examples = self._examples(self._acting(call.key.round, step))
         with training_errors(self.client):
             trained = train(
                 self._task,
@@ -305,9 +303,13 @@ class Learner:
         after = before._replace(life=life, own=judgement.to_bytes())
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after))
 
-    def _examples(self, call: Call, step: int) -> Examples:
-        """The examples on which the device trains for a call, which faults may have poisoned."""
-        faults = self._faults.at(call.key.round, step)
+    def _acting(self, round: int, step: int) -> ActingFaults | None:
+        """The faults that act on the update for a call of this round, at this step; None without
+        any."""
+        return self._faults.at(round, step) if self.faulty else None
+
+    def _examples(self, faults: ActingFaults | None) -> Examples:
+        """The examples on which the device trains, which faults may have poisoned."""
         return faults.poison(self.examples, _outputs(self._module)) if faults else self.examples
 
     def give_up(
@@ -390,8 +392,8 @@ class Learner:
     def resent(self, call: Call, step: int) -> list[StoredUpdate]:
         """Updates that faults make the device send beside its update for a call, which it has
         stored: an older one, and copies."""
-        faults = self._faults.at(call.key.round, step)
-        if not faults or (stored := self.memory.update_for(call)) is None:
+        faults = self._acting(call.key.round, step)
+        if faults is None or (stored := self.memory.update_for(call)) is None:
             return []
         older = [
             held.stored
@@ -402,7 +404,8 @@ class Learner:
 
     def damaged(self, call: Call, step: int, body: Body) -> list[Body]:
         """What faults let arrive in place of the body of its update before it arrives whole."""
-        return self._faults.at(call.key.round, step).damage(body)
+        faults = self._acting(call.key.round, step)
+        return [] if faults is None else faults.damage(body)
 
     def modelled_s(self, work: TrainingConfig, slowdown: float = 1.0, step: int = 0) -> float:
         """Modelled seconds of a round's work: training and transfers over the device's own link.

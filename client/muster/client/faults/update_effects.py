@@ -27,9 +27,6 @@ class ActingFaults:
         self._faults = faults
         self._stream = client, seed, round
 
-    def __bool__(self) -> bool:
-        return bool(self._faults)
-
     def poison(self, examples: Examples, classes: int) -> Examples:
         for _, fault in self._faults:
             examples = fault.poison(examples, classes)
@@ -66,9 +63,6 @@ class ActingFaults:
         return any(fault.repeats_last() for _, fault in self._faults)
 
 
-_NONE = ActingFaults((), "", 0, 0)
-
-
 class UpdateEffects:
     """The faults of a device's updates."""
 
@@ -80,13 +74,12 @@ class UpdateEffects:
     def __bool__(self) -> bool:
         return bool(self._faults)
 
-    def at(self, round: int, step: int) -> ActingFaults:
-        """The faults that act on the update for a call of this round, at this step."""
-        if not self._faults:
-            return _NONE
+    def at(self, round: int, step: int) -> ActingFaults | None:
+        """The faults that act on the update for a call of this round, at this step; None if none
+        does."""
         acting = [
             (fault.name, fault.do)
             for fault in self._faults
             if isinstance(fault.do, UpdateFault) and fault.acts(self._client, round, step)
         ]
-        return ActingFaults(acting, self._client, self._seed, round)
+        return ActingFaults(acting, self._client, self._seed, round) if acting else None

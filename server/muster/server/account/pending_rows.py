@@ -11,7 +11,7 @@ from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
 from muster.common.events import AppMeasured
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
-from muster.common.facts import Facts
+from muster.common.facts import NO_FACTS, Facts
 from muster.server.account.ledger_reader import ParticipationRow, ReportRow
 from muster.server.account.rows import AnswerRow, ContributionRow, EstimateRow, ValuationRow
 from muster.server.account.traffic import TrafficAccount, TransferCost
@@ -322,7 +322,7 @@ class PendingRows:
                 at=at,
                 steps=update.steps,
                 error=error,
-                facts=Facts(*map(finite, update.facts)),
+                facts=NO_FACTS if update.facts == NO_FACTS else Facts(*map(finite, update.facts)),
             )
         )
 

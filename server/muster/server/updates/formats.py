@@ -53,7 +53,8 @@ class UpdateFormats:
 
     def of(self, key: Key) -> UpdateFormat:
         """The format that an update with this key must have."""
-        whole, mask = self._whole[self._fleet.devices[key.client].group], self.mask_of(key)
+        whole = self._whole[self._fleet.devices[key.client].group]
+        mask = self.mask_of(key) if self.masked else None
         return whole if mask is None else UpdateFormat(whole.codec, mask.size, whole.max_norm, mask)
 
     def mask_of(self, key: Key) -> Mask | None:
@@ -77,5 +78,5 @@ class UpdateFormats:
 
     def mask_ratio(self, key: Key) -> float:
         """The share of the model that a device trains for a call."""
-        mask = self.mask_of(key)
+        mask = self.mask_of(key) if self.masked else None
         return 1.0 if mask is None else mask.ratio
