@@ -115,6 +115,9 @@ combinations: install  ## play all combinations of rules and other features in v
 mutations: install  ## put defects into the product, and require that a claim of a quick study, or the named test of a mutant, fails
 	MUSTER_SOAK=1 $(BIN)/pytest tests/mutations
 
+work: install  ## count the work of a round of six fleets again: tests/simulation/work.csv, which make test compares
+	$(BIN)/python -m tests.simulation.work
+
 KINDS ?=
 tamperings: install  ## tamper with runs in every way, and require that muster audit finds what docs/audit.md does not except (about an hour; KINDS="masks sums")
 	$(BIN)/python -m tests.tampering $(KINDS)
