@@ -65,6 +65,22 @@ def test_reading_a_scenario_imports_nothing_slow() -> None:
     assert not loaded(f"{imports}; {call}")
 
 
+def test_a_run_begins_before_anything_slow_is_imported() -> None:
+    begins = f"""
+import contextlib
+from muster.cli.commands import main
+from muster.emulator.runs import running
+
+def begin(*given, **named):
+    raise SystemExit
+
+running.run = begin
+with contextlib.suppress(SystemExit):
+    main(["run", {str(EXAMPLE)!r}, "--quiet"])
+pass"""
+    assert not loaded(begins)
+
+
 def modules() -> Mapping[str, Path]:
     """The files of all modules, by name."""
     found = {}

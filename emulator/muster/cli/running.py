@@ -80,7 +80,6 @@ def run(
     as_json: bool,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
-    from muster.emulator.export.tracking import tracking
     from muster.emulator.following.progress import LenientProgress, progress
     from muster.emulator.records.summary import describe, failed_expectations
     from muster.emulator.run_folder.folder import run_folder
@@ -102,6 +101,8 @@ def run(
     with ExitStack() as stack:
         beside = [stack.enter_context(_page_beside(port))] if live else []
         if trackers:
+            from muster.emulator.export.tracking import tracking
+
             beside.append(stack.enter_context(tracking(trackers, partial(click.echo, err=True))))
 
         def begin(folder: Path) -> None:
