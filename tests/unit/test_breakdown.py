@@ -237,13 +237,23 @@ class Thorough(Values):
     """A derived task with metrics of its own, whose `scores` do not know them."""
 
     def metrics_on(self, module: "torch.nn.Module", examples: Examples) -> dict[str, float]:
-        return {**super().metrics_on(module, examples), "accuracy": 0.25}
+        worst = np.abs(2 * examples.x[:, 0] - examples.y).max()
+        return {**super().metrics_on(module, examples), "accuracy": 0.25, "worst": worst}
 
 
 def test_a_derived_task_is_measured_by_its_own_metrics() -> None:
     task = Thorough(HELD, together=True)
     parts = Breakdown(task, 4, ratio=0.5).measure(task.module())
     assert {part.accuracy for part in parts.values()} == {0.25}
+    assert [part.metrics for part in parts.values()] == [{"worst": 1}, {"worst": 4}, {"worst": 3}]
+    groups = by_group(parts, ["a", "a", "b", "a"])
+    assert groups["a"].metrics == {"worst": pytest.approx((2 * 1 + 4 * 3) / 6)}
+    assert groups["b"].metrics == {"worst": 4}
+
+
+def test_a_group_has_the_metrics_that_all_of_its_devices_have() -> None:
+    parts = {0: Part(1, 1.0, None, {"f1": 0.5, "area": 2.0}), 1: Part(3, 1.0, None, {"f1": 0.9})}
+    assert by_group(parts, ["a", "a"])["a"].metrics == {"f1": pytest.approx(0.8)}
 
 
 def evaluate(setup: Setup, model: Vector) -> EvaluationResult:
@@ -275,7 +285,7 @@ def test_the_process_measures_groups_and_devices_when_asked() -> None:
 def test_a_result_travels_as_a_line_also_when_it_is_not_a_number() -> None:
     sent = EvaluationResult(1, 2, math.inf, None, {}, 0.5, {"g": Part(1, math.inf, None)}, {})
     assert EvaluationResult.from_json(sent.to_json()) == sent
-    assert json.loads(sent.to_json())["groups"] == {"g": [1, math.inf, None]}
+    assert json.loads(sent.to_json())["groups"] == {"g": [1, math.inf, None, {}]}
 
 
 @pytest.mark.parametrize("groups", [True, False])

@@ -177,22 +177,22 @@ def test_an_evaluation_stands_beside_its_round(ledger: Ledger, tmp_path: Path) -
 def test_groups_and_devices_are_entered_with_their_evaluation_or_not_at_all(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    groups = [GroupEvaluationRow(0, 0, "g", 11, 0.5, 0.75)]
+    groups = [GroupEvaluationRow(0, 0, "g", 11, 0.5, 0.75, {})]
     devices = [
-        DeviceEvaluationRow(0, "a", 5, float("nan"), None),
-        DeviceEvaluationRow(0, "b", 6, 2, 1),
+        DeviceEvaluationRow(0, "a", 5, float("nan"), None, {}),
+        DeviceEvaluationRow(0, "b", 6, 2, 1, {"f1": 0.5}),
     ]
     evaluation = EvaluationRow(0, 0, 0.5, 0.75, {}, 0.1, 3.0, groups, devices)
-    wrong = evaluation._replace(devices=[*devices, ("no device",)])  # type: ignore[list-item]
+    unwritable = DeviceEvaluationRow(0, "c", set(), 2, 1, {})  # type: ignore[arg-type]
     with pytest.raises(sqlite3.ProgrammingError):
-        ledger.evaluated(wrong)
+        ledger.evaluated(evaluation._replace(devices=[*devices, unwritable]))
     assert ledger.evaluations() == {}
     assert rows(tmp_path, "SELECT * FROM group_evaluations") == []
     ledger.evaluated(evaluation)
-    assert rows(tmp_path, "SELECT * FROM group_evaluations") == [(0, 0, "g", 11, 0.5, 0.75)]
+    assert rows(tmp_path, "SELECT * FROM group_evaluations") == [(0, 0, "g", 11, 0.5, 0.75, "{}")]
     assert rows(tmp_path, "SELECT * FROM device_evaluations") == [
-        (0, "a", 5, None, None),
-        (0, "b", 6, 2.0, 1.0),
+        (0, "a", 5, None, None, "{}"),
+        (0, "b", 6, 2.0, 1.0, '{"f1": 0.5}'),
     ]
 
 

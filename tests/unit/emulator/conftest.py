@@ -215,7 +215,7 @@ class RunFolder:
                 of_round = {"round": self.rounds} if table == "group" else {}
                 self.add(f"{table}_evaluations", version=self.version, **of_round,
                           **{column: name}, examples=examples, loss=loss,
-                          accuracy=accuracy)  # fmt: skip
+                          accuracy=accuracy, metrics="{}")  # fmt: skip
 
     def plan(self, rows: Sequence[tuple[int, str, int, float, float]]) -> None:
         """Write plan.csv; rows are round, group, enrolled, called and delivered."""

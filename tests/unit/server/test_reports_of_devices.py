@@ -41,13 +41,13 @@ def test_means_are_weighted_by_examples_in_groups_and_over_all() -> None:
     assert whole.accuracy == pytest.approx((4 + 1.5 + 0.25) / 8)
     assert whole.metrics == {"devices": 3.0}
     assert whole.groups == [
-        GroupEvaluationRow(1, 1, "a", 4, 3.0, 0.4375),
-        GroupEvaluationRow(1, 1, "b", 4, 5.0, 1.0),
+        GroupEvaluationRow(1, 1, "a", 4, 3.0, 0.4375, {}),
+        GroupEvaluationRow(1, 1, "b", 4, 5.0, 1.0, {}),
     ]
     assert whole.devices == [
-        DeviceEvaluationRow(1, "a-0", 1, 6.0, 0.25),
-        DeviceEvaluationRow(1, "a-1", 3, 2.0, 0.5),
-        DeviceEvaluationRow(1, "b-0", 4, 5.0, 1.0),
+        DeviceEvaluationRow(1, "a-0", 1, 6.0, 0.25, {}),
+        DeviceEvaluationRow(1, "a-1", 3, 2.0, 0.5, {}),
+        DeviceEvaluationRow(1, "b-0", 4, 5.0, 1.0, {}),
     ]
 
 

@@ -66,8 +66,9 @@ def _of_evaluations(account: Account) -> Iterator[MetricPoint]:
         for name, value in measured.items():
             yield MetricPoint(f"model/{name}", row["round"], value, row["at"])
     for row in groups.merge(evaluations[["version", "at"]], on="version").to_dict("records"):
-        for name in ("loss", "accuracy"):
-            yield MetricPoint(f"group {row['group']}/{name}", row["round"], row[name], row["at"])
+        measured = metrics_of(row["metrics"]) | {name: row[name] for name in ("loss", "accuracy")}
+        for name, value in measured.items():
+            yield MetricPoint(f"group {row['group']}/{name}", row["round"], value, row["at"])
 
 
 def _of_rounds(account: Account) -> Iterator[MetricPoint]:

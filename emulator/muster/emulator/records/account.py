@@ -310,9 +310,12 @@ class Account:
         columns = self._query(f"SELECT name, type FROM pragma_table_info('{name}')")
         rows = self._query(f"SELECT * FROM {name} ORDER BY {order}")
         frame = pd.DataFrame(rows, columns=[column for column, _ in columns])
-        # A column that an older ledger lacks has no type in its view, and only NULL values.
+        # A column that an older ledger lacks has no type in its view, and one value in all rows.
+        missing = {
+            c: "REAL" if frame[c].isna().all() else "TEXT" for c, kind in columns if not kind
+        }
         with self._damage_refused():
-            whole = frame.astype({column: _DTYPES[kind or "REAL"] for column, kind in columns})
+            whole = frame.astype({c: _DTYPES[kind or missing[c]] for c, kind in columns})
         filled = [c for c in whole if whole[c].dtype == "Int64" and not whole[c].hasnans]
         return whole.astype(dict.fromkeys(filled, "int64"))
 

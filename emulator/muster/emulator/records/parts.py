@@ -28,7 +28,9 @@ def parts_of(account: "Account") -> dict[str, Any]:
 
 def _part(row: Mapping[Any, Any]) -> dict[str, Any]:
     accuracy = {} if math.isnan(row["accuracy"]) else {"accuracy": row["accuracy"]}
-    return {"examples": row["examples"], "loss": finite(row["loss"]), **accuracy}
+    metrics = {name: finite(value) for name, value in metrics_of(row["metrics"]).items()}
+    others = {"metrics": metrics} if metrics else {}
+    return {"examples": row["examples"], "loss": finite(row["loss"]), **accuracy, **others}
 
 
 def spread_of(values: "pd.Series") -> dict[str, float]:
@@ -62,6 +64,6 @@ def finite(value: Any) -> Any:
 
 
 def metrics_of(text: str) -> dict[str, Any]:
-    """The task's other metrics, from a cell of the column `metrics` of `evaluations`."""
+    """The task's other metrics, from a cell of a column `metrics`."""
     metrics = json.loads(text or "{}")
     return metrics if isinstance(metrics, dict) else {}

@@ -5,6 +5,7 @@ and the tables of docs/results.md follow from the declaration. The part `Attribu
 docstring says what the columns mean.
 """
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
@@ -46,11 +47,13 @@ class LedgerColumn(NamedTuple):
 
     Attributes:
         definition: its name and type in SQL, with its constraints.
+        is_json: whether it has dictionaries, as JSON.
     """
 
     name: str
     definition: str
     stored: Stored
+    is_json: bool
 
 
 class LedgerTable:
@@ -84,6 +87,7 @@ class LedgerTable:
         self.columns = list(_columns(row, key[0] if len(key) == 1 else ""))
         self._ends_in_columns = hasattr([*row.__annotations__.values()][-1], "_fields")
         self.names = ", ".join(_quoted(column.name) for column in self.columns)
+        self._json = [place for place, column in enumerate(self.columns) if column.is_json]
         self._key, self._numbered, self._index = key, numbered, index
         marks = ", ".join("?" * len(self.columns))
         self._insertion = f"INTO {name} ({self.names}) VALUES ({marks})"
@@ -101,6 +105,8 @@ class LedgerTable:
     def insert(self, rows: Sequence[Sequence[Any]], verb: str = "INSERT") -> Statement:
         """The statement that inserts rows, with their values."""
         values = [(*row[:-1], *row[-1]) for row in rows] if self._ends_in_columns else rows
+        for place in self._json:
+            values = [(*row[:place], json.dumps(row[place]), *row[place + 1 :]) for row in values]
         return f"{verb} {self._insertion}", values
 
     def view_of_older(self, there: Collection[str]) -> str | None:
@@ -145,7 +151,7 @@ def _columns(row: Any, key: str) -> Iterator[LedgerColumn]:
                 words.append(f"DEFAULT {int(default)}")
             if stored.unique:
                 words.append("UNIQUE")
-            yield LedgerColumn(name, " ".join(words), stored)
+            yield LedgerColumn(name, " ".join(words), stored, of[0] is dict)
 
 
 def _stored(said: Sequence[Any]) -> Stored:

@@ -97,6 +97,9 @@ class MemberRow(NamedTuple):
 CLIENTS = LedgerTable("clients", MemberRow, ["client"], numbered=True)
 
 
+_Metrics = Annotated[dict[str, float], Stored(since=15, older="'{}'")]
+
+
 class GroupEvaluationRow(NamedTuple):
     """A row of `group_evaluations`.
 
@@ -105,6 +108,7 @@ class GroupEvaluationRow(NamedTuple):
         group: the group that was evaluated.
         examples: the number of examples of its devices that were used.
         loss, accuracy: mean over these examples; NULL as in `evaluations`.
+        metrics: JSON of the task's other metrics, if it measures examples of any device.
     """
 
     version: int
@@ -113,6 +117,7 @@ class GroupEvaluationRow(NamedTuple):
     examples: int
     loss: Annotated[float, Stored(null=True)]
     accuracy: float | None
+    metrics: _Metrics
 
 
 GROUP_EVALUATIONS = LedgerTable("group_evaluations", GroupEvaluationRow, ["version", "group"])
@@ -126,6 +131,7 @@ class DeviceEvaluationRow(NamedTuple):
         client: the device that was evaluated.
         examples: the number of its examples that were used.
         loss, accuracy: mean over these examples; NULL as in `evaluations`.
+        metrics: as in `group_evaluations`.
     """
 
     version: int
@@ -133,6 +139,7 @@ class DeviceEvaluationRow(NamedTuple):
     examples: int
     loss: Annotated[float, Stored(null=True)]
     accuracy: float | None
+    metrics: _Metrics
 
 
 DEVICE_EVALUATIONS = LedgerTable("device_evaluations", DeviceEvaluationRow, ["version", "client"])

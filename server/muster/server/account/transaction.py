@@ -1,6 +1,5 @@
 """The rows that one transaction of the ledger enters, and the statements that do it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -33,10 +32,9 @@ _UNLESS_THERE = "INSERT OR IGNORE"
 def evaluation_statements(row: EvaluationRow) -> list[Statement]:
     """The statements that enter an evaluation, also in the row of the round that made the
     version."""
-    evaluation = *row[:4], json.dumps(row.metrics), row.seconds, row.at
     of_round = "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?"
     return [
-        EVALUATIONS.insert([evaluation], _UNLESS_THERE),
+        EVALUATIONS.insert([row[: len(EVALUATIONS.columns)]], _UNLESS_THERE),
         (of_round, [(row.loss, row.accuracy, row.round)]),
         *part_statements(row),
     ]

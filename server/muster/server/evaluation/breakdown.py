@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from muster.common.errors import ConfigError
+from muster.tasks.opening import plain_numbers
 from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask, predict, scores_examples
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ KEPT_BYTES = 256 * 2**20
 """By default, the most bytes of examples that are kept from one model to the next."""
 
 
+_NONE: dict[str, float] = {}
+
+
 class Part(NamedTuple):
     """The result of a model on a part of the examples.
 
@@ -32,11 +36,13 @@ class Part(NamedTuple):
         examples: number of examples; > 0.
         loss: mean over the examples.
         accuracy: share of right predictions; None if the task's predictions are not right or wrong.
+        metrics: the task's other metrics, by name.
     """
 
     examples: int
     loss: float
     accuracy: float | None
+    metrics: dict[str, float] = _NONE
 
 
 class _Batch(NamedTuple):
@@ -145,8 +151,9 @@ class Breakdown:
         for position, size in enumerate(batch.sizes.tolist(), batch.first):
             if size:
                 examples = batch.examples.take(slice(start, start + size))
-                metrics = self._task.metrics_on(module, examples)
-                parts[position] = Part(size, metrics["loss"], metrics.get("accuracy"))
+                metrics = plain_numbers(self._task.metrics_on(module, examples))
+                main = metrics.pop("loss"), metrics.pop("accuracy", None)
+                parts[position] = Part(size, *main, metrics)
             start += size
         return parts
 
@@ -202,8 +209,16 @@ def by_group(parts: Mapping[int, Part], groups: Sequence[str]) -> dict[str, Part
 
 
 def _joined(parts: Sequence[Part]) -> Part:
-    """Return the result on the examples of all parts together."""
+    """Return the result on the examples of all parts together; of other metrics than loss and
+    accuracy the mean, weighted by examples, of those that every part has."""
     examples = sum(part.examples for part in parts)
-    right = [part.examples * part.accuracy for part in parts if part.accuracy is not None]
-    accuracy = math.fsum(right) / examples if len(right) == len(parts) else None
-    return Part(examples, sum(part.examples * part.loss for part in parts) / examples, accuracy)
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        weighted = [p.examples * v for p, v in zip(parts, values, strict=True) if v is not None]
+        return math.fsum(weighted) / examples if len(weighted) == len(parts) else None
+
+    names = set.intersection(*(set(part.metrics) for part in parts))
+    metrics = {name: mean([part.metrics[name] for part in parts]) for name in sorted(names)}
+    known = {name: value for name, value in metrics.items() if value is not None}
+    loss = sum(part.examples * part.loss for part in parts) / examples
+    return Part(examples, loss, mean([part.accuracy for part in parts]), known)

@@ -70,10 +70,10 @@ def _evaluation(
     for each in devices:
         by_group.setdefault(groups[each.client], []).append(each)
     of_groups = [
-        GroupEvaluationRow(version, round, name, *_part(parts))
+        GroupEvaluationRow(version, round, name, *_part(parts), {})
         for name, parts in sorted(by_group.items())
     ]
-    of_devices = [DeviceEvaluationRow(version, *each) for each in devices]
+    of_devices = [DeviceEvaluationRow(version, *each, {}) for each in devices]
     _, loss, accuracy = _part(devices)
     metrics = {"devices": float(len(devices))}
     return EvaluationRow(version, round, loss, accuracy, metrics, 0.0, at, of_groups, of_devices)

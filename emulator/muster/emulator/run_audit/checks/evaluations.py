@@ -3,10 +3,11 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Any
 
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
-from muster.emulator.run_audit.leaves import compare
+from muster.emulator.run_audit.leaves import compare, table_of
 from muster.emulator.run_audit.result import CheckLog
 from muster.server.settings.process import ServerProcess
 
@@ -180,11 +181,19 @@ def _check_means(evidence: Evidence, groups: dict[str, str], log: CheckLog) -> N
         where = f"group_evaluations, version {row['version']}, {row['group']}"
         total = sum(part["examples"] for part in parts)
         log.compare(f"examples in {where}", total, row["examples"])
-        for name in ("loss", "accuracy"):
-            values = [(part["examples"], part[name]) for part in parts]
-            if total and all(value is not None for _, value in values):
-                mean = math.fsum(size * value for size, value in values) / total
-                compare(log, f"{name} in {where}", mean, row[name], tolerance=_ROUNDED)
+        measured = [_measured(part) for part in parts]
+        for name in dict.fromkeys(name for of in measured for name in of):
+            values = [of.get(name) for of in measured]
+            if total and all(isinstance(value, int | float) for value in values):
+                weighted = (p["examples"] * v for p, v in zip(parts, values, strict=True))
+                found = _measured(row).get(name)
+                compare(log, f"{name} in {where}", math.fsum(weighted) / total, found,
+                        tolerance=_ROUNDED)  # fmt: skip
+
+
+def _measured(row: Row) -> dict[str, Any]:
+    """The loss, the accuracy and the other metrics of a row."""
+    return {**table_of(row["metrics"]), "loss": row["loss"], "accuracy": row["accuracy"]}
 
 
 CHECKS = (

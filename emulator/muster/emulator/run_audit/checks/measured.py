@@ -142,6 +142,8 @@ class _Measuring:
             compare(self._log, f"loss {what}", part.loss, row["loss"], tolerance=_ROUNDED)
             compare(self._log, f"accuracy {what}", part.accuracy, row["accuracy"],
                     tolerance=_ROUNDED)  # fmt: skip
+            compare_leaves(self._log, f"metric {{}} {what}", dict(part.metrics),
+                           table_of(row["metrics"]), tolerance=_ROUNDED)  # fmt: skip
 
 
 CHECKS = (
