@@ -108,14 +108,14 @@ def test_those_are_called_that_trained_and_counted_in_their_rounds() -> None:
     arrivals = RecordedArrivals(record(), outlives_round=True)
     first, second = arrivals.round(1), arrivals.round(2)
     assert arrivals.rounds == 2
-    assert arrivals.called(1) == ["a", "b"]
+    assert arrivals.to_call(1) == ["a", "b"]
     assert first.counted == {"a"}
     assert second.counted == {"b"}, "it was called in round 1"
     assert (first.called, first.accepted) == (3, 2)
     assert (second.called, second.accepted) == (1, 1), "the absent device was not called"
     assert (second.opened_s, second.ended_s, second.step) == (60.0, 120.0, 1)
-    assert arrivals.called(2) == [], "it would still work when it is called again"
-    assert RecordedArrivals(record(), outlives_round=False).called(2) == ["a"]
+    assert arrivals.to_call(2) == [], "it would still work when it is called again"
+    assert RecordedArrivals(record(), outlives_round=False).to_call(2) == ["a"]
 
 
 def test_training_that_nobody_knows_of_is_counted() -> None:

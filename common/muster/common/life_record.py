@@ -29,6 +29,11 @@ RECORD = "setup/life.csv.gz"
 _MARK = "# muster life record "
 
 
+Report = tuple[str | None, str | None, float | None]
+"""A device's report about itself: JSON of its state, JSON of its covariates X, and the scenario
+seconds since then. None: not known."""
+
+
 class LifeDevice(Section):
     """A device of the recorded population."""
 
@@ -124,7 +129,7 @@ class LifeRow(NamedTuple):
     faults: str | None = None
 
     @property
-    def report(self) -> tuple[str | None, str | None, float | None]:
+    def report(self) -> Report:
         """Its state, its covariates X and their age."""
         return self.state, self.x, self.x_age_s
 

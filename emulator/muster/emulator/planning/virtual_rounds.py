@@ -133,7 +133,8 @@ class VirtualRounds:
         """Call devices, and take their answers and updates."""
         server = self._scenario.server
         draws = partial(seeds.stream, self._scenario.seed, "selection", round.number)
-        choose(round, self._devices.values(), server.mode, server.selection, draws)
+        devices = list(self._devices.values())
+        round.select(choose(round, devices, server.mode, server.selection, draws))
         called: dict[str, list[int]] = {name: [] for name in self._tallies}
         for client in round.own():
             called[self._devices[client].group].append(self._places[client])

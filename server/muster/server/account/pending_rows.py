@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -12,6 +12,7 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.events import AppMeasured
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
 from muster.common.facts import NO_FACTS, Facts
+from muster.common.life_record import Report
 from muster.server.account.ledger_reader import ParticipationRow, ReportRow
 from muster.server.account.rows import AnswerRow, ContributionRow, EstimateRow, ValuationRow
 from muster.server.account.traffic import TrafficAccount, TransferCost
@@ -20,15 +21,9 @@ from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.participation import Seen
 from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.life import LIVE, FleetLife
 from muster.server.rounds.round import Round
 from muster.tasks.hosted import Measured
-
-if TYPE_CHECKING:
-    from muster.server.rounds.arrivals import RecordedArrivals
-
-_Report = tuple[str | None, str | None, float | None]
-"""A device's report about itself: JSON of its state, JSON of its covariates X, and the scenario
-seconds since then. None: not known."""
 
 
 class PendingRows:
@@ -39,13 +34,13 @@ class PendingRows:
         inline_up: bytes of the updates that came inside answers since the last transaction.
         inline_down: bytes of the models that went inside calls; the calls of a round are added when
             it has ended.
-        arrivals: a life record, which says what devices answer and report; None: they say it.
 
     Args:
         whole_bytes: length of an update of the whole model as float32.
         x_names: names of the covariates X by group.
         scale: scenario seconds per second, on clocks that run.
         mask_ratio: returns the share of the model that a device trains for a call.
+        life: may know what devices report, and what happened to devices that are not called.
     """
 
     def __init__(
@@ -56,6 +51,7 @@ class PendingRows:
         clock: Clock,
         scale: float,
         mask_ratio: Callable[[Key], float] = lambda key: 1.0,
+        life: FleetLife = LIVE,
     ) -> None:
         self._whole_bytes = whole_bytes
         self._fleet = fleet
@@ -63,8 +59,8 @@ class PendingRows:
         self._clock = clock
         self._scale = scale
         self._mask_ratio = mask_ratio
+        self._life = life
         self._transaction = PendingTransaction()
-        self.arrivals: RecordedArrivals | None = None
         self.traffic = TrafficAccount(clock)
         self.inline_up = self.inline_down = 0
 
@@ -116,7 +112,7 @@ class PendingRows:
         Raises:
             RemoteProtocolError: their number is not the one that the scenario gives the group.
         """
-        names = self._x_names.get(device.group, ()) if self.arrivals is None else ()
+        names = self._life.reported(self._x_names.get(device.group, ()))
         if len(x) != len(names):
             raise RemoteProtocolError(
                 f"{len(x)} covariates X of {device.client}; expected {len(names)}: "
@@ -124,7 +120,8 @@ class PendingRows:
             )
 
     def answers(self, round: Round, answered_at: Mapping[str, float], at: float) -> list[AnswerRow]:
-        """Return the rows of the devices that answered the calls of a round.
+        """Return the rows of the devices that answered the calls of a round, and of those that it
+        did not call although their answer is known.
 
         Args:
             answered_at: UNIX seconds of the answers, by client.
@@ -145,12 +142,10 @@ class PendingRows:
                 fit = curve or (None,) * 4
                 row = ValuationRow(member.round, client, received, own, *fit, *rest)
                 self._transaction.valuations.append(row)
-            report: _Report
-            if self.arrivals is not None:
-                report = self.arrivals.rows(member.round)[client].report
-            elif answer.state is not None or answer.x:
+            report = self._life.report(member.round, client)
+            if report is None and (answer.state is not None or answer.x):
                 report = *self._as_json(client, answer.state, answer.x), 0.0
-            else:
+            elif report is None:
                 report = self._last_report(self._fleet.devices[client])
             rows.append(
                 AnswerRow(
@@ -166,6 +161,9 @@ class PendingRows:
                     None if member.round == round.number else round.number,
                 )
             )
+        for known in self._life.uncalled(round.number, round.own()):
+            fate = known.answer, known.reason, *known.report, known.modelled_s
+            rows.append(AnswerRow(round.number, known.client, *fate, 0, at))
         return rows
 
     def _enter_resent(self, client: str, member: CohortMember) -> None:
@@ -193,19 +191,6 @@ class PendingRows:
             )
         return rows
 
-    def recorded(self, round: Round, at: float) -> list[AnswerRow]:
-        """Return the rows that a life record has of devices that the round has not called."""
-        if self.arrivals is None:
-            return []
-        rows, called = self.arrivals.rows(round.number), round.own()
-        return [
-            AnswerRow(
-                round.number, client, row.answer, row.reason, *row.report, row.modelled_s, 0, at
-            )
-            for client, row in rows.items()
-            if client not in called
-        ]
-
     def participation(self, rows: Iterable[ParticipationRow]) -> Iterator[Seen]:
         """Decode rows of the ledger for the history of participation."""
         for row in rows:
@@ -226,7 +211,7 @@ class PendingRows:
         if metrics:
             self.estimates(round, {AppMeasured.name: metrics})
 
-    def _last_report(self, device: EnrolledDevice) -> _Report:
+    def _last_report(self, device: EnrolledDevice) -> Report:
         if (seen := device.seen) is None:
             return None, None, None
         age_s = (self._clock.monotonic() - device.seen_at) * self._scale

@@ -44,15 +44,14 @@ class ClosedRound(NamedTuple):
             bytes_up: bytes of the bodies that arrived since the round before was committed.
             bytes_down: bytes of the bodies that were sent since then.
         """
-        updates, round = self.updates, self.updates.round
-        recorded = round.rules.recorded
+        round = self.updates.round
         return RoundRow(
             round=round.number,
             base_version=round.base_version,
             version=self.version,
             outcome="empty" if self.model is None else "aggregated",
             called=round.called(),
-            accepted=updates.accepted_calls() if recorded is None else recorded.accepted,
+            accepted=round.accepted(),
             folded=len(self.folded),
             **_weight_columns(self.weights if self.folded else (), self.normaliser),
             scenario_s=round.scenario_s,

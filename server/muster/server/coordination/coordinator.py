@@ -26,7 +26,6 @@ from muster.server.aggregators import Need
 from muster.server.coordination.dispatch import Dispatch
 from muster.server.coordination.ending import RunEnding
 from muster.server.coordination.preparation import (
-    arrivals_of,
     calls_ahead,
     columns_of,
     formats_of,
@@ -110,8 +109,7 @@ class Coordinator:
         self._calls_ahead = inline and calls_ahead(config)
         self._closed: ClosedRound | None = None
         self._fail_to_train: set[str] = set()  # processes
-        self._rules = rules_of(config)
-        self._arrivals = arrivals_of(config, run_folder)
+        self._rules = rules_of(config, run_folder)
         self._signals = RunSignals(clock)
         shortest_s = min(settings.heartbeat_s, settings.stall_s, settings.transfer_idle_s)
         self.patience = patience = Patience(clock, shortest_s / 4)
@@ -130,9 +128,8 @@ class Coordinator:
         files = UploadFiles(run_folder / "models")
         self.receiver = UpdateReceiver(
             config, formats, fleet, worker.executor, files, patience, clock, tell,
-            self._signals.notify,
+            self._signals.notify, self._rules.life,
         )  # fmt: skip
-        self.receiver.pending.arrivals = self._arrivals
         self.room = RoomOnDisk(
             settings.stall_s, clock, tell, patience, self._signals, run_folder / NO_ROOM
         )
@@ -141,7 +138,7 @@ class Coordinator:
         )
         self._failures = failures = Failures(config.errors_in_a_row, fleet.devices)
         self._dispatch = Dispatch(
-            config, fleet, self.receiver, self.versions, inline, failures, strategy, self._arrivals
+            config, fleet, self.receiver, self.versions, inline, failures, strategy
         )
         self.sums = PartialSums(
             formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping,
@@ -340,16 +337,13 @@ class Coordinator:
         """Make the next round, or take the one that has taken over open assignments."""
         open = self.receiver.round
         round = Round(number, self.versions.number, self._rules) if open is None else open
-        round.scenario_s = self._time.opens_s()
-        round.step = self._time.step_at(round.scenario_s)
+        opens_s = self._time.opens_s()
+        opening = number, opens_s, self._time.step_at(opens_s)
+        round.scenario_s, round.step = self._rules.life.opening(*opening)
         if self._strategy is not None:
             round.rules = self._rules.within(self._strategy.timeout_s)
         if self._lockstep and self._shared_links.delays:
             round.rules = replace(round.rules, sharing=self._shared_links.sharing_of(number))
-        if self._arrivals is not None:
-            recorded = self._arrivals.round(number)
-            round.rules = replace(self._rules, recorded=recorded)
-            round.scenario_s, round.step = recorded.opened_s, recorded.step
         return round
 
     def _has_next(self, number: int) -> bool:
@@ -357,7 +351,7 @@ class Coordinator:
             return False
         if self._strategy is not None and self._strategy.push is None:
             return False
-        if self._arrivals is not None and number >= self._arrivals.rounds:
+        if number >= self._rules.life.rounds:
             return False
         return self._count(number, self.versions.number) < self.settings.rounds
 

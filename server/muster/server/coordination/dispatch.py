@@ -13,7 +13,6 @@ from muster.server.aggregation.versions import ModelVersions
 from muster.server.fleet.devices import ConnectedPack, EnrolledDevice
 from muster.server.fleet.failures import Failures
 from muster.server.fleet.fleet import Fleet
-from muster.server.rounds.arrivals import RecordedArrivals
 from muster.server.rounds.candidates import candidates_of, choose
 from muster.server.rounds.round import Round
 from muster.server.rounds.selection import Selection, SelectNamed
@@ -31,7 +30,6 @@ class Dispatch:
         inline: models are small enough to travel inside calls.
         failures: the devices that are left out because their training fails.
         strategy: chooses the devices in place of the scenario's selection; None: none does.
-        arrivals: says which devices are called, in place of both; None: there is no life record.
     """
 
     def __init__(
@@ -43,7 +41,6 @@ class Dispatch:
         inline: bool,
         failures: Failures,
         strategy: StrategyDriver | None = None,
-        arrivals: RecordedArrivals | None = None,
     ) -> None:
         self._failures = failures
         self._config = config
@@ -53,7 +50,6 @@ class Dispatch:
         self._versions = versions
         self._inline = inline
         self._strategy = strategy
-        self._arrivals = arrivals
         self._clients = [member.client for member in config.population]
         self._instructions: dict[str, bytes] = {}  # of the strategy, by client
         # Over an emulated link even a small model travels outside the calls, because it would delay
@@ -81,14 +77,13 @@ class Dispatch:
     def select(self, round: Round) -> None:
         """Select the cohort of a round. In lockstep the round waits for selected devices that are
         not connected."""
-        if self._arrivals is not None:
-            reachable = {device.client for device in self._reachable()}
-            round.select([c for c in self._arrivals.called(round.number) if c in reachable])
-            return
         server = self._config.server
         draws = partial(seeds.stream, self._config.seed, "selection", round.number)
         selection = server.selection if self._strategy is None else self._named(self._strategy)
-        choose(round, self._reachable(), server.mode, selection, draws)
+        devices = list(self._reachable())
+        usual = partial(choose, round, devices, server.mode, selection, draws)
+        clients = {device.client for device in devices}
+        round.select(round.rules.life.selected(round.number, clients, usual))
         self._count_by_group(round)
 
     def _named(self, strategy: StrategyDriver) -> Selection:

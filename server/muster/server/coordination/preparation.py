@@ -20,6 +20,7 @@ from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.population import Population
 from muster.server.rounds.arrivals import RecordedArrivals
 from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.life import LIVE, FleetLife
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
@@ -28,24 +29,26 @@ from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.memory import MEMORY, UpdateMemory
 
 
-def rules_of(config: ServerProcess) -> Rules:
-    """The rules of every round."""
+def rules_of(config: ServerProcess, run_folder: Path) -> Rules:
+    """The rules of every round.
+
+    Raises:
+        ConfigError: the life record that the run is played from cannot be read.
+    """
     settings, lockstep = config.server, config.lockstep
     limits = settings.round_goal(), settings.deadline_s
     # Answers have covariates X, and the valuations of rational devices.
     awaits_answers = bool(config.x) or Need.VALUATIONS in settings.aggregator.needs()
     idle = idle_s(config.clock, config.round_s)
-    return Rules.of(settings.mode, *limits, lockstep, awaits_answers, idle)
+    return Rules.of(
+        settings.mode, *limits, lockstep, awaits_answers, idle, life_of(config, run_folder)
+    )
 
 
-def arrivals_of(config: ServerProcess, run_folder: Path) -> RecordedArrivals | None:
-    """The arrivals of the life record that the run is played from; None: it has none.
-
-    Raises:
-        ConfigError: the record cannot be read.
-    """
+def life_of(config: ServerProcess, run_folder: Path) -> FleetLife:
+    """The life of the fleet, which is recorded if the run is played from a life record."""
     if config.life is None:
-        return None
+        return LIVE
     record = read_life(run_folder / config.life)
     return RecordedArrivals(record, config.server.mode.outlives_round())
 

@@ -133,9 +133,9 @@ class RoundCommit:
 
     def _next_s(self, round: Round) -> float:
         """In lockstep, scenario seconds at which the next round opens."""
-        if round.rules.recorded is not None:
-            return round.rules.recorded.ended_s
-        next_s = self._mode.next_s(round.end(), self._round_s)
+        next_s = round.rules.life.next_s(
+            round.number, lambda: self._mode.next_s(round.end(), self._round_s)
+        )
         if round.rules.outlives_round:
             self._links.settle(round, next_s)
             round.next_s = next_s

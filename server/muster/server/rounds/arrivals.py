@@ -5,10 +5,11 @@ calls, and counts an update in the round in which the recorded one counted.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from muster.common.life_record import LifeRecord, LifeRow
+from muster.common.life_record import LifeRecord, LifeRow, Report
+from muster.server.rounds.life import FleetLife
 
 
 class RecordedRound(NamedTuple):
@@ -30,14 +31,17 @@ class RecordedRound(NamedTuple):
     step: int
 
 
-class RecordedArrivals:
+class RecordedArrivals(FleetLife):
     """The arrivals of a record.
 
     Args:
         outlives_round: whether an update may count in a later round than that of its call.
     """
 
+    decides_last = True
+
     def __init__(self, record: LifeRecord, outlives_round: bool) -> None:
+        self.rounds = len(record.header.rounds)
         self._rounds = record.header.rounds
         self._called = defaultdict[int, list[str]](list)
         self._counted = defaultdict[int, set[str]](set)
@@ -52,10 +56,37 @@ class RecordedArrivals:
             if row.trained and row.counted is not None:
                 self._counted[row.counted].add(row.client)
 
-    @property
-    def rounds(self) -> int:
-        """The number of recorded rounds."""
-        return len(self._rounds)
+    def opening(self, round: int, opened_s: float | None, step: int) -> tuple[float | None, int]:
+        recorded = self._rounds[round - 1]
+        return recorded.opened_s, recorded.step
+
+    def selected(
+        self, round: int, reachable: Collection[str], usual: Callable[[], Sequence[str]]
+    ) -> Sequence[str]:
+        return [client for client in self.to_call(round) if client in reachable]
+
+    def called(self, round: int, usual: int) -> int:
+        return self.round(round).called
+
+    def accepted(self, round: int, usual: int) -> int:
+        return self.round(round).accepted
+
+    def counted(
+        self, round: int, arrived: Collection[str], usual: Callable[[], Collection[str]]
+    ) -> Collection[str]:
+        return self._counted[round].intersection(arrived)
+
+    def next_s(self, round: int, usual: Callable[[], float]) -> float:
+        return self._rounds[round - 1].ended_s
+
+    def reported(self, names: Sequence[str]) -> Sequence[str]:
+        return ()
+
+    def report(self, round: int, client: str) -> Report | None:
+        return self._rows[round][client].report
+
+    def uncalled(self, round: int, called: Collection[str]) -> Iterator[LifeRow]:
+        return (row for client, row in self._rows[round].items() if client not in called)
 
     def round(self, number: int) -> RecordedRound:
         """What is recorded of a round."""
@@ -70,7 +101,7 @@ class RecordedArrivals:
             recorded.step,
         )
 
-    def called(self, round: int) -> Sequence[str]:
+    def to_call(self, round: int) -> Sequence[str]:
         """The clients to call, in the order of the population."""
         return self._called[round]
 

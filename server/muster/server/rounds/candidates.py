@@ -1,6 +1,6 @@
 """Who can be called: what the answers of a device say about the rounds after them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from muster.common.exchange import Answer, Decision, Observation, Reason
 from muster.server.fleet.devices import EnrolledDevice
@@ -11,22 +11,21 @@ from muster.server.rounds.selection import Candidate, Draws, Selection
 
 def choose(
     round: Round,
-    devices: Iterable[EnrolledDevice],
+    devices: Sequence[EnrolledDevice],
     mode: Mode,
     selection: Selection,
     draws: Draws,
-) -> None:
-    """Choose the devices that a round calls, and begin to collect.
+) -> list[str]:
+    """Choose the devices that a round calls.
 
     Args:
         devices: the devices that can be reached, in the order of the population.
         draws: makes the random stream of the round.
     """
-    devices = list(devices)
     candidates = candidates_of(round, devices)
     chosen = mode.wanted(candidates, _open(round, devices), selection, draws)
     round.untried = 0 < len(chosen) < len(candidates)
-    round.select(chosen)
+    return chosen
 
 
 def _open(round: Round, devices: Iterable[EnrolledDevice]) -> int:

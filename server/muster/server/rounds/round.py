@@ -109,8 +109,14 @@ class Round:
 
     def called(self) -> int:
         """How many devices the round has called, or the recorded one that it repeats."""
-        recorded = self.rules.recorded
-        return len(self.own()) if recorded is None else recorded.called
+        return self.rules.life.called(self.number, len(self.own()))
+
+    def accepted(self) -> int:
+        """How many devices have accepted the call, including those that then gave up, or the
+        recorded number."""
+        answers = (member.answer for member in self.own().values())
+        accepted = sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
+        return self.rules.life.accepted(self.number, accepted)
 
     def uncalled(self) -> list[str]:
         """The members that have not been called by this incarnation of the server."""
@@ -301,15 +307,17 @@ class Round:
         the deadline and finished in the window, or until the next finish. On the wall clock these
         are all whose updates were accepted before the round closed. A life record says who counts.
         """
-        rules, chosen = self.rules, set(self._arrived)
-        if rules.recorded is not None:
-            chosen &= rules.recorded.counted
-            return [client for client in self.cohort if client in chosen]
+        chosen = set(self.rules.life.counted(self.number, self._arrived, self._by_time))
+        return [client for client in self.cohort if client in chosen]
+
+    def _by_time(self) -> Collection[str]:
+        """The clients whose updates count by the durations of their work."""
+        rules, chosen = self.rules, list(self._arrived)
         if rules.lockstep and (rules.goal or rules.window_s or rules.sharing):
-            chosen = set(self._first_finished(chosen))
+            chosen = self._first_finished(chosen)
         if len(chosen) < rules.least:
             return []
-        return [client for client in self.cohort if client in chosen]
+        return chosen
 
     def _first_finished(self, arrived: Collection[str]) -> list[str]:
         """In lockstep, the clients whose updates count in this round, in the order in which they

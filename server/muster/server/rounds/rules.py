@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from muster.server.rounds.arrivals import RecordedRound
 from muster.server.rounds.cohort import WorkTime
+from muster.server.rounds.life import LIVE, FleetLife
 from muster.server.rounds.modes.contract import Mode
 
 _IN_VAIN = 20
@@ -38,9 +38,9 @@ class Rules:
             shared.
         awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
             answer has arrived too, because the answer has its covariates X.
-        recorded: what a life record says of the round, in place of durations; None: there is none.
         idle_s: on the clock `modelled`, whose rounds last as long as their work, how long a round
             without a deadline lasts in which no device works; None on the other clocks.
+        life: decides who is called, and whose updates count.
     """
 
     lockstep: bool
@@ -53,8 +53,8 @@ class Rules:
     each: bool = False
     sharing: Sharing | None = None
     awaits_answers: bool = False
-    recorded: RecordedRound | None = None
     idle_s: float | None = None
+    life: FleetLife = LIVE
 
     def open_s(self, deadline_s: float | None) -> float | None:
         """The longest time that a round stays open, in seconds; None: there is no limit.
@@ -93,6 +93,7 @@ class Rules:
         lockstep: bool,
         awaits_answers: bool = False,
         idle_s: float | None = None,
+        life: FleetLife = LIVE,
     ) -> Self:
         """The rules that follow from a mode.
 
@@ -112,4 +113,5 @@ class Rules:
             completion.each,
             awaits_answers=awaits_answers,
             idle_s=idle_s,
+            life=life,
         )

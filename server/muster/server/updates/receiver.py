@@ -33,6 +33,7 @@ from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.durations import WorkDurations
 from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
+from muster.server.rounds.life import LIVE, FleetLife
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.round import Round
 from muster.server.settings.process import ServerProcess
@@ -77,12 +78,13 @@ class UpdateReceiver:
         clock: Clock,
         tell: Tell,
         closed: Callable[[], None],
+        life: FleetLife = LIVE,
     ) -> None:
         settings, rule = config.server, config.server.aggregator
         self.updates: RoundUpdates | None = None
         self.formats = formats
         self.pending = PendingRows(
-            formats.whole_bytes, fleet, config.x, clock, config.scale, formats.mask_ratio
+            formats.whole_bytes, fleet, config.x, clock, config.scale, formats.mask_ratio, life
         )
         self._lockstep = lockstep = config.lockstep
         self._outlives_round = settings.mode.outlives_round()
@@ -112,7 +114,7 @@ class UpdateReceiver:
             settings.mode.outlives_round()
             or settings.round_goal() is not None
             or (shared and settings.deadline_s is not None)
-            or config.life is not None
+            or life.decides_last
         )
         self._folding = Folding(
             formats.entries,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from muster.common.exchange import Decision, Reason, Update
+from muster.common.exchange import Reason, Update
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import AnswerRow
 from muster.server.account.traffic import TransferCost
@@ -102,11 +102,6 @@ class RoundUpdates:
         fate = outcome, reason, at, accepted.cost, member.claim()
         pending.contribution(accepted.update, member.base_version, *fate, staleness=behind)
 
-    def accepted_calls(self) -> int:
-        """The number of devices that accepted the call, including those that then gave up."""
-        answers = (member.answer for member in self.round.own().values())
-        return sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
-
     def answer_rows(self, pending: PendingRows, at: float) -> list[AnswerRow]:
         """The rows of the round's answers, and of its absent and silent devices. They are made in
         the first call; later calls return the same rows.
@@ -119,7 +114,6 @@ class RoundUpdates:
                 *pending.answers(self.round, self.answered_at, at),
                 *pending.unheard(self.round, "absent", self.absent, at),
                 *pending.unheard(self.round, "silent", self._silent(), at),
-                *pending.recorded(self.round, at),
             ]
         return self._rows
 

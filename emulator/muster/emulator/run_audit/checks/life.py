@@ -44,7 +44,7 @@ def _check_answers(
 ) -> None:
     query = "SELECT client, decision, reason, state, x, x_age_s FROM answers WHERE round = ?"
     found = {row["client"]: tuple(row)[1:] for row in evidence.rows(query, round)}
-    called = set(arrivals.called(round))
+    called = set(arrivals.to_call(round))
     for client, row in arrivals.rows(round).items():
         # A device that trains answers by itself.
         reason = None if client in called else row.reason
