@@ -16,7 +16,7 @@ PROGRAMS = [
     "muster.server",
     "muster.server.evaluation.process",
     "muster.emulator.gateway",
-    "muster.studies",
+    "muster.simulation.worker_program",
 ]
 
 DEADLINE_S = 60.0

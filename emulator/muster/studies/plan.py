@@ -13,6 +13,7 @@ from muster.common.installation import VERSION
 from muster.emulator.comparison.variants import folder_names
 from muster.emulator.records.tabular import Table
 from muster.emulator.scenario.reading import settled
+from muster.emulator.scenario.scenario import Scenario
 from muster.studies.registry import STUDIES
 from muster.studies.study import Options, Study
 from muster.studies.study_run import StudyRun
@@ -30,6 +31,18 @@ class PlannedRun:
 
     folder: str
     run: StudyRun
+
+    @property
+    def title(self) -> str:
+        return self.run.title
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.run.scenario
+
+    @property
+    def expected_s(self) -> float:
+        return self.run.expected_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from muster.common.clock import WallClock
-from muster.emulator.comparison.run_set import has_ended
+from muster.emulator.comparison.run_set import Planned, has_ended
 from muster.emulator.comparison.variants import folder_names
 from muster.emulator.records.summary import seconds_text
+from muster.simulation.workers import IN_MEMORY, Workers
 from muster.studies.claims import Claim
 from muster.studies.plan import PlannedRun, find_study
 from muster.studies.rates import Rates, rates_of
 from muster.studies.results import Result, Results
 from muster.studies.study import Options, Study
 from muster.studies.study_run import StudyRun
-from muster.studies.workers import IN_MEMORY, Workers
 
 FIRST_SEED = 1001
 """The first seed of a measurement, far from seeds on which studies were tuned."""
@@ -114,12 +114,12 @@ def _run(planned: Sequence[PlannedRun], folder: Path, jobs: int) -> bool:
     clock = WallClock()
     began, failed, ended = clock.monotonic(), 0, 0
 
-    def on_end(run: PlannedRun, status: str, problem: str, took_s: float) -> None:
+    def on_end(run: Planned, status: str, problem: str, took_s: float) -> None:
         nonlocal failed, ended
         failed += bool(problem)
         ended += 1
         if problem:
-            _print(f"{run.run.title}: {status}: {problem}")
+            _print(f"{run.title}: {status}: {problem}")
         elif ended % 50 == 0:
             spent = clock.monotonic() - began
             left = seconds_text(round(spent / ended * (len(missing) - ended)))

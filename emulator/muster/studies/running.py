@@ -5,12 +5,12 @@ have ended, `judging` writes the rest. If a run fails, the others still run, and
 its end.
 """
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from muster.common.clock import Clock, WallClock
-from muster.common.errors import ConfigError, MusterError
+from muster.common.errors import MusterError
+from muster.emulator.comparison.progress import ProgressReporter, Say
 from muster.emulator.comparison.run_set import (
     PLAN,
     Watch,
@@ -22,42 +22,13 @@ from muster.emulator.comparison.run_set import (
     run_or_resume,
     unwatched,
 )
-from muster.emulator.records.summary import clean, seconds_text
+from muster.emulator.records.summary import seconds_text
 from muster.emulator.records.tabular import aligned
 from muster.emulator.runs import running
+from muster.simulation.workers import Workers, require_jobs
 from muster.studies.outcome import Studied
 from muster.studies.plan import PlannedRun, StudyPlan, find_study, make_plan, sizes
 from muster.studies.study import Options
-from muster.studies.workers import Workers
-
-
-class Pace:
-    """The remaining seconds, corrected by the measured pace.
-
-    Args:
-        expected: expected seconds of every run that is still to be done.
-        at_once: number of runs at the same time.
-    """
-
-    def __init__(self, expected: Iterable[float], at_once: int = 1) -> None:
-        self._left = list(expected)
-        self._at_once = at_once
-        self._done = self._took = 0.0
-
-    def done(self, expected_s: float, took_s: float) -> None:
-        """Record that a run that was expected to take `expected_s` took `took_s`."""
-        self._left.remove(expected_s)
-        self._done += expected_s
-        self._took += took_s
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the last run has ended, at the pace so far."""
-        pace = self._took / self._done if self._done > 0 else 1.0
-        return pace * sum(self._left) / self._at_once
-
-
-Say = Callable[[str], None]
 
 
 def study(
@@ -82,7 +53,7 @@ def study(
     Raises:
         ConfigError: the request is wrong; nothing was started.
     """
-    _require_jobs(jobs)
+    require_jobs(jobs)
     found = find_study(kind)
     plan = make_plan(kind, options)
     for planned in plan.runs:
@@ -107,7 +78,7 @@ def resume_study(
     Raises:
         ConfigError: `folder` has no study, or another process is running it.
     """
-    _require_jobs(jobs)
+    require_jobs(jobs)
     folder = Path(folder)
     plan = read_plan(folder)
     _ = plan.study  # raises if the study can no longer be found
@@ -125,12 +96,6 @@ def read_plan(folder: Path) -> StudyPlan:
     """
     text = plan_text(folder, "a study", "muster study")
     return StudyPlan.from_json(text, str(folder / PLAN))
-
-
-def _require_jobs(jobs: int) -> None:
-    cores = len(os.sched_getaffinity(0))
-    if not 1 <= jobs <= cores:
-        raise ConfigError(f"--jobs: expected 1 to {cores}, the cores of this machine; found {jobs}")
 
 
 def _announce(plan: StudyPlan, jobs: int, say: Say) -> None:
@@ -152,7 +117,7 @@ def _go_on(
 ) -> Studied:
     with owned(folder):
         missing = [run for run in plan.runs if not has_ended(folder / run.folder)]
-        reporter = _ProgressReporter(plan, missing, jobs, say)
+        reporter = ProgressReporter(plan.runs, missing, jobs, say)
         if jobs > 1:
             workers = Workers(folder, plan.options.backend, jobs, clock)
             stopped = workers.run(missing, reporter.ended)
@@ -172,7 +137,7 @@ def _one_by_one(
     plan: StudyPlan,
     missing: Sequence[PlannedRun],
     watch: Watch,
-    reporter: "_ProgressReporter",
+    reporter: ProgressReporter,
     clock: Clock,
 ) -> bool:
     """Run all of `missing`; return whether the user stopped them."""
@@ -195,35 +160,3 @@ def _one_by_one(
         if status == "stopped":
             return True
     return False
-
-
-class _ProgressReporter:
-    """Reports how each run ended and how long the rest will take, and keeps reasons of failures.
-
-    Attributes:
-        problems: title of a run to the reason why it has no result.
-    """
-
-    def __init__(
-        self, plan: StudyPlan, missing: Sequence[PlannedRun], at_once: int, say: Say
-    ) -> None:
-        self._numbers = {run.folder: number for number, run in enumerate(plan.runs, 1)}
-        self._total = len(plan.runs)
-        self._left = len(missing)
-        self._pace = Pace([run.run.expected_s for run in missing], at_once)
-        self._say = say
-        self.problems: dict[str, str] = {}
-
-    def title(self, planned: PlannedRun) -> str:
-        """For example "[7/40] A fedipw strength=1.5 seed 101"."""
-        return f"[{self._numbers[planned.folder]}/{self._total}] {planned.run.title}"
-
-    def ended(self, planned: PlannedRun, status: str, problem: str, took_s: float) -> None:
-        self._left -= 1
-        self._pace.done(planned.run.expected_s, took_s)
-        how = "" if status == "completed" else f" {status}"
-        if problem:
-            self.problems[planned.run.title] = problem
-            how += f" ({clean(problem.partition(chr(10))[0])})"
-        left = f"; about {seconds_text(round(self._pace.left_s))} left" if self._left else ""
-        self._say(f"{self.title(planned)},{how and f'{how},'} {seconds_text(took_s)}{left}")

@@ -19,17 +19,19 @@ from click.testing import CliRunner, Result
 from muster.cli.commands import main
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, RunFailed
+from muster.emulator.comparison.progress import Pace
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import summarise, write_summary
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
-from muster.studies import Options, Results, StudyRun, workers
+from muster.simulation import workers
+from muster.simulation.worker_program import run_order
+from muster.studies import Options, Results, StudyRun
 from muster.studies import results as result_module
-from muster.studies.__main__ import run_order
 from muster.studies.network import by_part, network_table, reasons
 from muster.studies.plan import StudyPlan, make_plan, sizes
-from muster.studies.running import Pace, read_plan
+from muster.studies.running import read_plan
 
 pytestmark = pytest.mark.slow
 

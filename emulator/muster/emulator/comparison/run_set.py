@@ -28,6 +28,24 @@ Watch = Callable[[str], AbstractContextManager[Show]]
 events. The exception of a failed run passes through it."""
 
 
+class Planned(Protocol):
+    """One run of several."""
+
+    @property
+    def folder(self) -> str:
+        """Its run folder, relative to the folder of all."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def scenario(self) -> Scenario: ...
+
+    @property
+    def expected_s(self) -> float:
+        """The seconds that it should take, in proportion to the other runs."""
+
+
 class Play(Protocol):
     """Runs a scenario in a folder, or goes on with the run there."""
 

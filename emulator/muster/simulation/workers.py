@@ -1,4 +1,4 @@
-"""Runs several scenarios at once, each in a worker process; `__main__` is the worker's program.
+"""Runs several scenarios at once, each in a worker process; `worker_program` is its program.
 
 In lockstep, the result of a run depends on no clock, so it is the same however many runs go on at
 the same time.
@@ -6,6 +6,7 @@ the same time.
 
 import asyncio
 import json
+import os
 import signal
 import tomllib
 from collections import deque
@@ -13,13 +14,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from muster.common.clock import Clock
+from muster.common.errors import ConfigError
 from muster.common.processes import child_command, child_environment
-from muster.studies.plan import PlannedRun
+from muster.emulator.comparison.run_set import Planned
 
 IN_MEMORY = "in memory"
 """In place of a backend: workers run whole fleets inside their own process, without sockets."""
 
-Ended = Callable[[PlannedRun, str, str, float], None]
+Ended = Callable[[Planned, str, str, float], None]
 """Called with a run that ended, its status, the reason if it has no result, and its seconds."""
 
 
@@ -28,9 +30,9 @@ StartWorker = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
 
 async def start_worker() -> asyncio.subprocess.Process:
-    """Start a worker that runs `__main__` of this package."""
+    """Start a worker that runs `worker_program`."""
     return await asyncio.create_subprocess_exec(
-        *child_command("muster.studies"),
+        *child_command("muster.simulation.worker_program"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         # Ctrl-C at the terminal must reach only this process, which passes it on once.
@@ -39,11 +41,22 @@ async def start_worker() -> asyncio.subprocess.Process:
     )
 
 
+def require_jobs(jobs: int) -> None:
+    """Check that the machine has as many cores as jobs.
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= jobs <= cores:
+        raise ConfigError(f"--jobs: expected 1 to {cores}, the cores of this machine; found {jobs}")
+
+
 class Workers:
     """Runs planned runs in order, `at_once` at a time.
 
     Args:
-        folder: the folder of the study.
+        folder: the folder of the study or league.
         backend: the backend of the runs, or `IN_MEMORY`.
         start: starts each worker.
     """
@@ -61,12 +74,12 @@ class Workers:
         self._processes: set[asyncio.subprocess.Process] = set()
         self._stopping = False
 
-    def run(self, runs: Sequence[PlannedRun], ended: Ended) -> bool:
+    def run(self, runs: Sequence[Planned], ended: Ended) -> bool:
         """Run all of `runs`; return whether the user stopped them."""
         asyncio.run(self._run(deque(runs), ended))
         return self._stopping
 
-    async def _run(self, waiting: deque[PlannedRun], ended: Ended) -> None:
+    async def _run(self, waiting: deque[Planned], ended: Ended) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop)
@@ -81,7 +94,7 @@ class Workers:
             if process.returncode is None:
                 process.send_signal(signal.SIGINT)
 
-    async def _work(self, waiting: deque[PlannedRun], ended: Ended) -> None:
+    async def _work(self, waiting: deque[Planned], ended: Ended) -> None:
         """Give runs to a worker until none is left; if the worker dies, start another."""
         while waiting and not self._stopping:
             process = await self._start()
@@ -95,7 +108,7 @@ class Workers:
                 await process.wait()
 
     async def _order(
-        self, process: asyncio.subprocess.Process, waiting: deque[PlannedRun], ended: Ended
+        self, process: asyncio.subprocess.Process, waiting: deque[Planned], ended: Ended
     ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -115,10 +128,10 @@ class Workers:
                 self._stop()  # if one run is stopped, stop all
             ended(planned, outcome["status"], outcome["problem"], took_s)
 
-    def _line(self, planned: PlannedRun) -> bytes:
+    def _line(self, planned: Planned) -> bytes:
         order = {
             "folder": str(self._folder / planned.folder),
-            "scenario": tomllib.loads(planned.run.scenario.to_toml()),
+            "scenario": tomllib.loads(planned.scenario.to_toml()),
             "backend": self._backend,
         }
         return json.dumps(order).encode() + b"\n"

@@ -1,10 +1,10 @@
-"""The program of a worker, `python -m muster.studies`: runs one scenario after another.
+"""The program of a worker, `python -m muster.simulation.worker_program`: runs one scenario after
+another.
 
 An order is a line of JSON on standard input with `folder`, `scenario` and `backend`, or
-`workers.IN_MEMORY` in place of a backend. The answer is
-a line of JSON on standard output with `status`, and `problem` if the run has no result. SIGINT
-stops the current run and ends the worker. One program does many runs, because pandas takes a second
-to import.
+`workers.IN_MEMORY` in place of a backend. The answer is a line of JSON on standard output with
+`status`, and `problem` if the run has no result. SIGINT stops the current run and ends the worker.
+One program does many runs, because pandas takes a second to import.
 
 After a run everything that is still alive was imported or is cached. It is excepted from garbage
 collection, which would go through it many times in the next run.
@@ -35,7 +35,7 @@ def run_order(order: dict[str, Any]) -> dict[str, str]:
     from muster.common.errors import MusterError
     from muster.emulator.comparison.run_set import asked_to_stop, run_or_resume
     from muster.emulator.scenario.reading import settled
-    from muster.studies.workers import IN_MEMORY
+    from muster.simulation.workers import IN_MEMORY
 
     folder = Path(order["folder"])
     try:
