@@ -4,8 +4,8 @@ SQLite and files are real. A killed process loses nothing that it handed to the 
 are still replaced by copies, so that a file which the dead process holds open is not the file that
 its successor opens. A power cut keeps synced data; the seed decides what remains of the rest.
 
-What counts as synced is only recorded. Nothing waits for the real disk, which takes a quarter of the
-time of a small run.
+What counts as synced is only recorded. Nothing waits for the real disk, which would take a quarter
+of the time of a small run.
 """
 
 import errno
