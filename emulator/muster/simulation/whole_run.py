@@ -114,6 +114,7 @@ def _out_of_reach(folder: Path) -> Iterator[None]:
     """Move a run folder away for a while. A server that was killed is unwound when its history is
     closed, and would then write the model that it had over that of the run."""
     kept = folder.with_name(f"{folder.name}.kept")
+    shutil.rmtree(kept, ignore_errors=True)  # of a process that was killed meanwhile
     folder.rename(kept)
     try:
         yield
