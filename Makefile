@@ -134,6 +134,14 @@ simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from 
 replays: install  ## play N=1000 drawn runs again from their life records: each must end with the same model
 	$(BIN)/python -m muster.laboratory.proof --number $(if $(filter file,$(origin N)),1000,$(N)) --first $(FIRST)
 
+LEAGUE ?= runs/league
+league: install  ## play the league, or what is left of it in LEAGUE=runs/league, and write docs/league-table.md and .csv (about 15 minutes)
+	if [ -d $(LEAGUE) ]; then $(BIN)/muster league --resume $(LEAGUE); else $(BIN)/muster league --out $(LEAGUE); fi
+	$(BIN)/python -m muster.laboratory.league.publishing $(LEAGUE) docs/league-table.md
+
+league-check: install  ## play a random tenth of docs/league-table.csv again: each must end with the same model
+	$(BIN)/python -m muster.laboratory.league.check docs/league-table.md --jobs 2
+
 # Real processes are slower than virtual time, so there are fewer seeds by default.
 CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))
 chaos: install  ## random faults and kills in random fleets over real processes: N=20 seeds from FIRST=0, or SEED=17 again (LOCKSTEP=1: only such fleets)
@@ -205,4 +213,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray
+.PHONY: league league-check flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray

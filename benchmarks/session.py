@@ -41,6 +41,7 @@ BENCHMARKS: dict[str, Sequence[str]] = {
     "rational": ["rational.py"],
     "links": ["links.py"],
     "life": ["life.py"],
+    "virtual": ["virtual_runs.py"],
 }
 """The scripts by name, with their arguments, in the order in which they run."""
 

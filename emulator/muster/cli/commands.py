@@ -12,6 +12,7 @@ from muster.cli.experiments import compare, plan, study
 from muster.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.cli.following import audit, export, live, report, revoke, status, stop, watch
 from muster.cli.laboratory import calibrate, life, what_if
+from muster.cli.league import league
 from muster.cli.listing import list_names
 from muster.cli.machine import certs, doctor, verify
 from muster.cli.options import Commands
@@ -34,6 +35,7 @@ for command in (
     compare,
     study,
     what_if,
+    league,
     life,
     calibrate,
     flower,

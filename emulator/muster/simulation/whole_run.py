@@ -25,20 +25,12 @@ from muster.simulation.history import History
 from muster.simulation.programs import programs_of
 
 
-def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ()) -> str:
-    """Run a scenario without sockets or processes of its own, and return the run's status.
-
-    The server, the devices and the evaluation are those of a real run, and so is every number in
-    the run folder apart from times. The fleet uses one core and no more memory than one process.
-
-    Args:
-        folder: the run folder; what it had is removed.
-        kills: processes that die within the run, and are started again.
+def require_simulated(scenario: Scenario) -> None:
+    """Check that a scenario can be run inside one process.
 
     Raises:
-        ConfigError: the scenario is not in lockstep, so that its result depends on real time; or
-            its devices wait for slots; or a kill names no process.
-        RunFailed: the run failed, or ended before the event of a kill.
+        ConfigError: it is not in lockstep, so that its result depends on real time; or its devices
+            wait for slots; or a fault strikes what is not there.
     """
     if not scenario.clock.lockstep:
         raise ConfigError(
@@ -59,6 +51,23 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
                 f"groups.{group.name}.shared_link.overflow: in a run inside one process no device "
                 f'waits for a slot; expected "collide" or "subset", found "queue"'
             )
+
+
+def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ()) -> str:
+    """Run a scenario without sockets or processes of its own, and return the run's status.
+
+    The server, the devices and the evaluation are those of a real run, and so is every number in
+    the run folder apart from times. The fleet uses one core and no more memory than one process.
+
+    Args:
+        folder: the run folder; what it had is removed.
+        kills: processes that die within the run, and are started again.
+
+    Raises:
+        ConfigError: as `require_simulated`; or a kill names no process.
+        RunFailed: the run failed, or ended before the event of a kill.
+    """
+    require_simulated(scenario)
     torch.set_num_threads(1)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -12,11 +12,16 @@ collection, which would go through it many times in the next run.
 
 import gc
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from muster.common.errors import MusterError
 from muster.common.garbage import rarely_collect
+from muster.emulator.comparison.run_set import asked_to_stop, run_or_resume
+from muster.emulator.scenario.reading import settled
+from muster.simulation.workers import IN_MEMORY
 
 
 def main() -> None:
@@ -32,17 +37,14 @@ def main() -> None:
 
 def run_order(order: dict[str, Any]) -> dict[str, str]:
     """Run the scenario of an order and return the answer."""
-    from muster.common.errors import MusterError
-    from muster.emulator.comparison.run_set import asked_to_stop, run_or_resume
-    from muster.emulator.scenario.reading import settled
-    from muster.simulation.workers import IN_MEMORY
-
     folder = Path(order["folder"])
     try:
         scenario = settled(order["scenario"], str(folder))
         if order["backend"] == IN_MEMORY:
             from muster.simulation.whole_run import simulate_run
 
+            # Nothing has to end in an orderly way, because such a run is played from its beginning.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             status = simulate_run(scenario, folder)
         else:
             status = run_or_resume(folder, scenario, backend=order["backend"], report=False)

@@ -89,7 +89,7 @@ def report_comparison(folder: Path | str, *, figures: str = "png") -> Comparison
     folder = Path(folder).resolve()
     plan = _read_plan(folder)
     with owned(folder):
-        return _conclude(folder, plan, _failures(folder), figures)
+        return conclude(folder, plan, _failures(folder), figures)
 
 
 def _read_plan(folder: Path) -> ComparisonPlan:
@@ -133,10 +133,10 @@ def run_plan(
                 stopped = asked_to_stop(error)
             if stopped:
                 break
-        return _conclude(folder, plan, failures, figures, stopped)
+        return conclude(folder, plan, failures, figures, stopped)
 
 
-def _conclude(
+def conclude(
     folder: Path,
     plan: ComparisonPlan,
     failures: Mapping[str, str],
