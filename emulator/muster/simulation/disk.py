@@ -4,8 +4,7 @@ SQLite and files are real. A killed process loses nothing that it handed to the 
 are still replaced by copies, so that a file which the dead process holds open is not the file that
 its successor opens. A power cut keeps synced data; the seed decides what remains of the rest.
 
-What counts as synced is only recorded. Nothing waits for the real disk, which would take a quarter
-of the time of a small run.
+Commits do not wait for the real disk, which would take a quarter of the time of a small run.
 """
 
 import errno
@@ -98,6 +97,7 @@ class Disk:
             path = Path(os.readlink(f"/proc/self/fd/{file}"))
             if path.parent.name == "models":
                 refuse("model")
+            system["fsync"](file)
             if path.name == MEMORY:
                 self._overwritten.clear()
             # A new file is written under another name and renamed. Then its folder is synced.
