@@ -12,8 +12,12 @@ from muster.emulator.launch.backend import Died, EndedBeforeReady
 READY_S = 120.0
 """Seconds to wait for a program to be ready. Importing torch on a busy machine takes long."""
 
-LAST_LINES = 15
+_LAST_LINES = 15
 """The number of lines at the end of a log that a message repeats."""
+
+SEARCHED_LINES = 100
+"""The number of lines at the end of a log in which the cause is looked for. When a library aborts,
+Python writes the stacks of all threads after it."""
 
 T = TypeVar("T")
 
@@ -91,7 +95,7 @@ def quoted(log: str, path: Path | None = None) -> str:
     Args:
         path: the file of the log, which the message names; None if the log is in no file.
     """
-    lines = _telling(log.splitlines()[-LAST_LINES:])
+    lines = _telling(log.splitlines()[-SEARCHED_LINES:])
     if not lines:
         return ". It left no log" if path is None else f". It left no log ({path}){_lack(path)}"
     name = "its log" if path is None else str(path)
@@ -99,13 +103,13 @@ def quoted(log: str, path: Path | None = None) -> str:
 
 
 def _telling(lines: list[str]) -> list[str]:
-    """The line that names a cause outside muster; all lines if none does."""
+    """The line that names a cause outside muster; the last lines if none does."""
     for line in reversed(lines):
         if OWN_CODE_FAILED in line:
             return [line]
     found = memory_line("\n".join(lines))
     if not found:
-        return lines
+        return lines[-_LAST_LINES:]
     return [found] if memory_advice() in found else [found, memory_advice()]
 
 

@@ -56,7 +56,7 @@ from muster.emulator.launch.docker.services import (
 )
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.launch.processes import Processes
-from muster.emulator.launch.starting import LAST_LINES, StartingPrograms, quoted
+from muster.emulator.launch.starting import SEARCHED_LINES, StartingPrograms, quoted
 from muster.emulator.run_folder.folder import ADDRESS
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
@@ -349,7 +349,7 @@ class Containers:
     def last_lines(self, name: str) -> str:
         """The end of a container's log, for a message."""
         try:
-            found = self._container(self._packs.get(name, name)).logs(tail=LAST_LINES)
+            found = self._container(self._packs.get(name, name)).logs(tail=SEARCHED_LINES)
         except (docker.errors.DockerException, requests.exceptions.RequestException):
             return ". Its log is gone"
         return quoted(found.decode(errors="replace"))

@@ -17,7 +17,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.launch import doctor
 from muster.emulator.launch.docker.daemon import connected, name_of_service, services_of
 from muster.emulator.launch.docker.services import Mount, Service, group_network
-from muster.emulator.launch.starting import LAST_LINES, quoted
+from muster.emulator.launch.starting import SEARCHED_LINES, quoted
 from muster.emulator.run_folder.folder import COMPOSE
 from muster.emulator.scenario.scenario import Scenario
 
@@ -185,7 +185,7 @@ def _described(task: Mapping[str, Any]) -> str:
 
 def _log_of(service: Any) -> str:
     try:
-        lines = service.logs(stdout=True, stderr=True, tail=LAST_LINES)
+        lines = service.logs(stdout=True, stderr=True, tail=SEARCHED_LINES)
         return quoted(b"".join(lines).decode(errors="replace"))
     except docker.errors.APIError:  # none of its tasks got a container
         return ""
