@@ -39,7 +39,17 @@ EXTRAS = {"metrics"}
 
 SERVER = BOTH | {"cvxpy", "dp-accounting", "prometheus-client"}
 CLIENT = BOTH | {"cloudpickle", "torch"}
-COMMAND = {"click", "cmaes", "cryptography", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
+COMMAND = {
+    "click",
+    "cmaes",
+    "cryptography",
+    "docker",
+    "jinja2",
+    "matplotlib",
+    "pandas",
+    "pyyaml",
+    "rich",
+}
 """What only the `muster` command needs, which is in neither image."""
 
 IMAGES = {"server": SERVER, "client": CLIENT}

@@ -102,8 +102,7 @@ async def test_a_process_that_sends_garbage_without_end_is_not_read_any_more(
     for _ in range(FAULTS):
         call = a.stub.Submit(iter([pb.SubmitMessage(chunk=b"")]), metadata=a.metadata)
         assert (await failure(call)).code() is grpc.StatusCode.INVALID_ARGUMENT
-    call = a.stub.Submit(iter([pb.SubmitMessage(chunk=b"")]), metadata=a.metadata)
-    error = await failure(call)
+    error = await failure(a.stub.Submit(metadata=a.metadata))  # a write would race with the refusal
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "too many malformed calls" in (error.details() or "")
 
@@ -116,7 +115,7 @@ async def test_bytes_that_are_no_message_count_as_malformed(world: MakeWorld, me
     for _ in range(FAULTS):
         error = await failure(send(iter([b"\xff\xff\xff"]), metadata=a.metadata))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    error = await failure(send(iter([b"\xff\xff\xff"]), metadata=a.metadata))
+    error = await failure(send(metadata=a.metadata))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
