@@ -15,7 +15,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.records.intervals import interval
 from muster.laboratory.league import check, publishing
 from muster.laboratory.league.page import markdown_of, matrix_of, write_pages
-from muster.laboratory.league.plan import BASELINE, RULES, LeaguePlan, make_plan
+from muster.laboratory.league.plan import BASELINE, RULES, SCENARIOS, LeaguePlan, make_plan
 from muster.laboratory.league.standings import League, standings_of
 
 if TYPE_CHECKING:
@@ -227,3 +227,11 @@ def test_a_check_plans_the_runs_of_its_rows_anew(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("scenario,rule,seed,model\n")
     with pytest.raises(ConfigError, match="expected runs with models, found none"):
         check.rows_of(tmp_path / "empty.csv")
+
+
+def test_the_published_table_is_one_of_the_scenarios_that_there_are() -> None:
+    page = Path(__file__).parents[2] / "docs/league-table.md"
+    rows = check.rows_of(page.with_suffix(".csv"))
+    assert {row["scenario"] for row in rows} == {path.stem for path in SCENARIOS.glob("*.toml")}
+    assert {row["rule"] for row in rows} == set(RULES)
+    assert publishing.fingerprint_in(page)["device"] == "cpu"
