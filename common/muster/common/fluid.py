@@ -77,7 +77,8 @@ def tree_rates(
 
 class Stage(IntEnum):
     """How far the work of an assignment is. A transfer takes its bits over the link, and a round
-    trip: half before the model comes, half after it, and one after the update went."""
+    trip: half before the model comes, half after it, and one after the update went. Slow start
+    delays a transfer as if it had the link for itself."""
 
     ASKING = 0
     DOWN = 1
@@ -156,10 +157,9 @@ class _Direction:
         self.at_s = 0.0
         self.next_s = self._turns_s = math.inf
 
-    def unlimited(self, limit: Limit, path: Sequence[str]) -> bool:
-        """Whether a flow with this limit takes no time."""
-        cells = (self._cells[cell] for cell in path)
-        return all(map(math.isinf, (limit.bps, self._capacity.bps, *cells)))
+    def most_bps(self, limit: Limit, path: Sequence[str]) -> float:
+        """The mean rate of a flow that has the link for itself; infinite: it takes no time."""
+        return min(limit.bps, self._capacity.bps, *(self._cells[cell] for cell in path))
 
     def turns(self, now_s: float) -> bool:
         """Whether a recorded rate changes at a moment."""
@@ -253,7 +253,8 @@ class FluidLink:
         line = self._lines[client]
         traffic = self._bits[Stage.DOWN] / 8, self._bits[Stage.UP] / 8
         train_s = line.training_s(work.work_s, *traffic, work.at_s)
-        self._work[client] = Work(round, train_s, Stage.ASKING, self.now_s + line.rtt_s / 2)
+        asking_s = line.rtt_s / 2 + self._slow_start_s(client, Stage.DOWN)
+        self._work[client] = Work(round, train_s, Stage.ASKING, self.now_s + asking_s)
 
     def work(self) -> Mapping[str, Work]:
         """The newest work of every device that has had some."""
@@ -331,15 +332,24 @@ class FluidLink:
         """The work of a device when its stage has ended."""
         rtt_s, stage = self._lines[client].rtt_s, Stage(work.stage + 1)
         lasts_s = {
-            Stage.TRAINING: rtt_s / 2 + work.train_s,
+            Stage.TRAINING: rtt_s / 2 + work.train_s + self._slow_start_s(client, Stage.UP),
             Stage.ENDING: rtt_s,
             Stage.ENDED: 0.0,
         }
         if stage in lasts_s:
             return work._replace(stage=stage, at_s=now_s + lasts_s[stage], left_bits=0.0)
-        if self._flows[stage].unlimited(self._limit(client, stage), self._paths[client]):
+        limit, path = self._limit(client, stage), self._paths[client]
+        if math.isinf(self._flows[stage].most_bps(limit, path)):
             return self._next(client, work._replace(stage=stage), now_s)
         return work._replace(stage=stage, at_s=now_s, left_bits=self._bits[stage])
+
+    def _slow_start_s(self, client: str, stage: Stage) -> float:
+        """Seconds by which slow start delays a transfer that has the link for itself."""
+        line = self._lines[client]
+        if line.window_bytes is None:
+            return 0.0
+        bps = self._flows[stage].most_bps(self._limit(client, stage), self._paths[client])
+        return line.slow_start_s(self._bits[stage] / 8, None if math.isinf(bps) else bps)
 
     def _limit(self, client: str, stage: Stage) -> Limit:
         line = self._lines[client]

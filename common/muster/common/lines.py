@@ -18,6 +18,7 @@ from muster.common.config import Section
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
 from muster.common.rates.recording import Direction
+from muster.common.slow_start import slow_start_s
 
 Overflow = Literal["queue", "collide", "subset"]
 
@@ -118,6 +119,16 @@ class LinkModel(Section):
     rtt_s: Annotated[float, Field(ge=0)] = 0.0
     """Round-trip time of a small message in seconds."""
 
+    window_bytes: Positive | None = None
+    """Bytes of the first round trip of a transfer, doubled in each one that follows. Absent: there
+    is no slow start."""
+
+    queue_s: Annotated[float, Field(ge=0)] = 0.0
+    """The longest time for which a message waits in the queue before the link."""
+
+    gap_s: Annotated[float, Field(ge=0)] = 0.0
+    """The longest time for which nothing passes."""
+
     cell: str | None = None
     """The cell of the group's shared link that the device is in."""
 
@@ -128,15 +139,23 @@ class LinkModel(Section):
 
     def down_s(self, bytes_down: float, at_s: float = 0.0) -> float:
         """Seconds in which a device receives `bytes_down`, from scenario second `at_s`."""
+        start_s = self.slow_start_s(bytes_down, self.down_bps)
         if self.down_traces:
-            return _passing_s(self.down_traces, 8 * bytes_down, at_s)
-        return 8 * bytes_down / self.down_bps if self.down_bps else 0.0
+            return start_s + _passing_s(self.down_traces, 8 * bytes_down, at_s + start_s)
+        return start_s + (8 * bytes_down / self.down_bps if self.down_bps else 0.0)
 
     def up_s(self, bytes_up: float, at_s: float = 0.0) -> float:
         """Seconds in which a device sends `bytes_up`, from scenario second `at_s`."""
+        start_s = self.slow_start_s(bytes_up, self.up_bps)
         if self.up_traces:
-            return _passing_s(self.up_traces, 8 * bytes_up, at_s)
-        return 8 * bytes_up / self.up_bps if self.up_bps else 0.0
+            return start_s + _passing_s(self.up_traces, 8 * bytes_up, at_s + start_s)
+        return start_s + (8 * bytes_up / self.up_bps if self.up_bps else 0.0)
+
+    def slow_start_s(self, nbytes: float, bps: float | None) -> float:
+        """Seconds by which slow start delays a transfer at a rate; None: no limit."""
+        if self.window_bytes is None:
+            return 0.0
+        return slow_start_s(nbytes, bps, self.rtt_s, self.window_bytes)
 
     def transfers(
         self, bytes_down: float, bytes_up: float, at_s: float = 0.0, train_s: float = 0.0
@@ -165,7 +184,8 @@ class LinkModel(Section):
         [trace] = self.up_traces
         end_s = at_s + work_s - self.rtt_s + trace.start_s
         begin_s = trace.rate().latest(end_s, 8 * bytes_up) - trace.start_s
-        return max(0.0, begin_s - at_s - self.rtt_s - down_s)
+        start_s = self.slow_start_s(bytes_up, self.up_bps)
+        return max(0.0, begin_s - start_s - at_s - self.rtt_s - down_s)
 
     def bounds_s(self, bytes_down: float, bytes_up: float) -> tuple[float, float]:
         """The shortest and the longest `transfer_s` of a device's own link, whenever it begins."""
@@ -180,12 +200,20 @@ class LinkModel(Section):
             )
         ]
         least_s, most_s = (math.fsum(of_all) for of_all in zip(*spans, strict=True))
-        return least_s + 2 * self.rtt_s, most_s + 2 * self.rtt_s
+        more_s = 2 * self.rtt_s
+        for traces, nbytes, bps in (
+            (self.down_traces, bytes_down, self.down_bps),
+            (self.up_traces, bytes_up, self.up_bps),
+        ):
+            if traces and nbytes:
+                more_s += self.slow_start_s(nbytes, bps)
+        return least_s + more_s, most_s + more_s
 
     @property
     def under_way_bytes(self) -> float:
-        """Bytes under way when the faster direction is full: rate times round-trip time."""
-        return max(self.down_bps or 0.0, self.up_bps or 0.0) * self.rtt_s / 8
+        """Bytes under way when the faster direction is full: rate times round-trip time, and those
+        in its queue."""
+        return max(self.down_bps or 0.0, self.up_bps or 0.0) * (self.rtt_s + self.queue_s) / 8
 
     def patience_s(self, bytes_in_flight: float) -> float:
         """Seconds after which a silent peer may be considered dead.
@@ -194,7 +222,8 @@ class LinkModel(Section):
         rate, and some round trips, so that a slow upload does not count as a death.
         """
         slower = min(self.down_bps or math.inf, self.up_bps or math.inf)
-        return 2 * 8 * bytes_in_flight / slower + 4 * self.rtt_s
+        waits_s = 2 * self.queue_s + self.gap_s
+        return 2 * 8 * bytes_in_flight / slower + 4 * self.rtt_s + waits_s
 
 
 class Cell(Section):
@@ -296,12 +325,18 @@ class SharedLine(Section):
         """
         line = self._in_cell(line, in_cells)
         down, up = (None if bps is None else bps / at_once for bps in (self.down_bps, self.up_bps))
-        return LinkModel(
-            down_bps=_slower(line.down_bps, down),
-            up_bps=_slower(line.up_bps, up),
-            down_traces=_slowest(line.down_traces, line.down_bps, self.down_traces, down, at_once),
-            up_traces=_slowest(line.up_traces, line.up_bps, self.up_traces, up, at_once),
-            rtt_s=line.rtt_s,
+        traces = (
+            _slowest(line.down_traces, line.down_bps, self.down_traces, down, at_once),
+            _slowest(line.up_traces, line.up_bps, self.up_traces, up, at_once),
+        )
+        return line.model_copy(
+            update={
+                "down_bps": _slower(line.down_bps, down),
+                "up_bps": _slower(line.up_bps, up),
+                "down_traces": traces[0],
+                "up_traces": traces[1],
+                "cell": None,
+            }
         )
 
     def _in_cell(self, line: LinkModel, in_cells: Mapping[str, int]) -> LinkModel:

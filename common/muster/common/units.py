@@ -89,6 +89,7 @@ def _marks(quantity: Quantity) -> tuple[object, ...]:
 
 RATES = _quantity(BANDWIDTH, '"6 Mbit/s"')
 DURATIONS = _quantity(DURATION, '"70 ms"')
+SIZES = _quantity(SIZE, '"20 MiB"')
 
 Bandwidth = Annotated[float, *_marks(RATES)]
 """Bits per second."""
@@ -96,7 +97,7 @@ Bandwidth = Annotated[float, *_marks(RATES)]
 Duration = Annotated[float, *_marks(DURATIONS)]
 """Seconds."""
 
-Size = Annotated[float, *_marks(_quantity(SIZE, '"20 MiB"'))]
+Size = Annotated[float, *_marks(SIZES)]
 """Bytes."""
 
 bandwidth_text = RATES.text

@@ -78,6 +78,7 @@ async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Sta
             "capacity": None,
             "delays": none,
             "stalls": 0,
+            "stalled_s": 0.0,
             "packets": 0.0,
         }
         assert a["connections"] == 1

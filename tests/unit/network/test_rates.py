@@ -266,7 +266,7 @@ def test_a_slow_link_suffers_from_stalls_only() -> None:
 def test_stalls_come_as_often_as_they_should() -> None:
     loss = Loss(0.05, 0.1)
     stalls = Stalls(loss, 7, "loss", "a", "up", 1)
-    total = sum(stalls.begun(1000, last=False) for _ in range(200_000))
+    total = sum(stalls.begun(1000, last=False).stalls for _ in range(200_000))
     packets = 200_000 * 1000 / 1460
     assert total == pytest.approx(packets * loss.stall_ratio, rel=0.05)
 
@@ -274,14 +274,14 @@ def test_stalls_come_as_often_as_they_should() -> None:
 @pytest.mark.parametrize("nbytes", [1, 16, 1460])
 def test_a_message_of_one_packet_is_lost_like_a_packet(nbytes: int) -> None:
     stalls = Stalls(Loss(0.05, 0.1), 7, "loss", "a", "up", 1)
-    lost = sum(stalls.begun(nbytes, last=True) for _ in range(20_000))
+    lost = sum(stalls.begun(nbytes, last=True).stalls for _ in range(20_000))
     assert lost == pytest.approx(1000, abs=4 * math.sqrt(20_000 * 0.05 * 0.95))
 
 
 def test_of_a_longer_message_the_last_packet_is_lost_like_a_message() -> None:
     loss = Loss(0.05, 0.1)
     stalls = Stalls(loss, 7, "loss", "a", "up", 1)
-    lost = sum(stalls.begun(4 * 1460, last=True) for _ in range(20_000))
+    lost = sum(stalls.begun(4 * 1460, last=True).stalls for _ in range(20_000))
     expected = 20_000 * (0.05 + 3 * loss.stall_ratio)
     assert lost == pytest.approx(expected, abs=4 * math.sqrt(expected))
 

@@ -358,6 +358,7 @@ def test_a_verification_as_json() -> None:
         "tolerance": 0.05,
         "ok": False,
         "note": "",
+        "loaded": False,
         "unit": "bit/s",
     }
     assert [row["unit"] for row in found["rows"]] == ["s", "bit/s", "1", "bit/s", "s", "bit/s"]

@@ -8,15 +8,16 @@ from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.config import GatewayDevice
 from muster.emulator.gateway.faults import ActiveFaults
 from muster.emulator.gateway.flows import DirectionalLink
-from muster.emulator.gateway.loss import loss_of
+from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
 from muster.emulator.gateway.rates import Rate, rate_of
 from muster.emulator.gateway.shaping import Shaper
+from muster.emulator.gateway.windows import SlowStart
 from muster.emulator.links.shape import Shape
 
 
 class TrafficMeter:
-    """Measures how many bytes a link could have carried since the gateway began, across all changes
-    of its rate."""
+    """Measures how many bytes one connection could have carried over a link since the gateway
+    began, across all changes of its rate."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate, self._since, self._before = rate, 0.0, 0.0
@@ -61,7 +62,7 @@ class DeviceLink:
         self.lanes = {
             each: shapers[each].lane(self.client, links[each], path) for each in DIRECTIONS
         }
-        self.meters = {each: TrafficMeter(links[each].rate) for each in DIRECTIONS}
+        self.meters = {each: TrafficMeter(self.rate(each)) for each in DIRECTIONS}
         self.plain = dict.fromkeys(DIRECTIONS, True)
         self.fitted = False
         self.struck = 0
@@ -74,13 +75,25 @@ class DeviceLink:
         Raises:
             ValueError: a trace cannot be read.
         """
-        loss = loss_of(shape)
+        loss, window = loss_of(shape), shape.initial_window
+        start = SlowStart(PACKET_BYTES * window, shape.rtt_s) if window and shape.rtt_s else None
         return {
             each: DirectionalLink(
-                rate_of(shape, each, self._seed, self.client), shape.rtt_s / 2, shape.jitter_s, loss
+                rate=rate_of(shape, each, self._seed, self.client, bounded=False),
+                delay_s=shape.delay_s(each),
+                jitter_s=shape.jitter_s,
+                jitter=shape.jitter_distribution,
+                loss=loss,
+                queue_bytes=shape.queue_bytes(each),
+                fifo=shape.queueing == "fifo",
+                slow_start=start,
             )
             for each in DIRECTIONS
         }
+
+    def rate(self, direction: Direction) -> Rate:
+        """The rate of one connection over the link without stalls."""
+        return rate_of(self.shape, direction, self._seed, self.client)
 
     def update_plain(self, shapers: Mapping[Direction, Shaper]) -> None:
         """Update whether bytes may bypass the shaper."""
@@ -97,6 +110,7 @@ class DeviceLink:
                 "capacity": self.meters[each].bytes(now),
                 "delays": self.lanes[each].delays.stats(),
                 "stalls": self.lanes[each].stalls,
+                "stalled_s": self.lanes[each].stalled_s,
                 "packets": self.lanes[each].packets,
             }
             for each in DIRECTIONS

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from muster.common import seeds
 from muster.emulator.gateway.delays import DelayMeter
-from muster.emulator.gateway.loss import Loss, Stalls, packets_of
+from muster.emulator.gateway.jitter import delays
+from muster.emulator.gateway.loss import PACKET_BYTES, Loss, Stalls, packets_of
 from muster.emulator.gateway.rates import Rate, Unlimited
+from muster.emulator.gateway.windows import CongestionWindow, SlowStart
+from muster.emulator.links.shape import JitterDistribution
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -27,7 +30,11 @@ TURN_S. Otherwise a thousand devices would get their bytes in few large pieces, 
 
 _QUEUE_S = 0.05
 _QUEUE_BYTES = 16 * 1024, 4 * 1024 * 1024
-"""A flow may have as many bytes before the link as pass in _QUEUE_S, between these two bounds."""
+"""A flow may have as many bytes before the link as pass in _QUEUE_S, between these two bounds,
+unless the link has a queue of another length."""
+
+LEAST_SLICES = 2
+"""A queue holds at least so many slices. With less, the link would wait for the gateway."""
 
 _LINE_BYTES = 64 * 1024, 4 * 1024 * 1024
 """A flow may have 1.5 times the bytes that pass in the delay in the delay line, but at least the
@@ -48,13 +55,21 @@ class DirectionalLink:
     rate: Rate = field(default_factory=Unlimited)
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """Standard deviation of the normal number that is added to the delay if it is positive."""
+    jitter: JitterDistribution = "late"
     loss: Loss | None = None
+    queue_bytes: float | None = None
+    """The bytes that may wait before the link; None: what a flow should have."""
+    fifo: bool = False
+    """Whether the bytes of all flows wait in one queue, in the order of their arrival. Otherwise
+    each flow has a queue of its own."""
+    slow_start: SlowStart | None = None
 
     @property
     def plain(self) -> bool:
         """Whether the link neither limits nor delays."""
-        return math.isinf(self.rate.mean) and not (self.delay_s or self.jitter_s or self.loss)
+        return isinstance(self.rate, Unlimited) and not (
+            self.delay_s or self.jitter_s or self.loss or self.slow_start
+        )
 
 
 class Flow:
@@ -72,8 +87,11 @@ class Flow:
         "_draws",
         "_last",
         "_loss",
+        "_paced_until",
         "_stalled_until",
         "_stalls",
+        "_start",
+        "_window",
         "ended",
         "flying",
         "gone",
@@ -89,19 +107,41 @@ class Flow:
         self.ended = self.gone = False
         self._arrivals: deque[tuple[float, int]] = deque()
         self._credit, self._credit_at = float(_CREDIT_BYTES), 0.0
-        self._stalled_until = self._last = -math.inf
+        self._stalled_until = self._paced_until = self._last = -math.inf
+        self._start: SlowStart | None = None
+        self._window: CongestionWindow | None = None
         self._loss: Loss | None = None
         self._stalls: Stalls | None = None
         self._draws: Generator | None = None
 
     def usable_at(self) -> float:
         """The instant at which the first queued bytes could begin to leave. There must be some."""
-        return max(self._arrivals[0][0], self._stalled_until)
+        held_until = max(self._stalled_until, self._paced_until)
+        if (window := self._congestion()) is not None:
+            held_until = max(held_until, window.opens_at())
+        return max(self._arrivals[0][0], held_until)
+
+    @property
+    def head(self) -> float:
+        """The instant at which the first queued bytes arrived. There must be some."""
+        return self._arrivals[0][0]
 
     def usable(self, instant: float) -> int:
         """Queued bytes that had arrived at an instant and may leave."""
-        if self._stalled_until > instant:
+        if max(self._stalled_until, self._paced_until) > instant:
             return 0
+        arrived, window = self.arrived(instant), self._congestion()
+        return arrived if window is None else int(min(arrived, window.room(instant)))
+
+    def _congestion(self) -> CongestionWindow | None:
+        """The congestion window; None: the link has no slow start."""
+        if (start := self.lane.link.slow_start) != self._start:
+            self._start = start
+            self._window = CongestionWindow(start, self.lane.holds_bytes) if start else None
+        return self._window
+
+    def arrived(self, instant: float) -> int:
+        """Queued bytes that had arrived at an instant, as far as they matter to a slice."""
         total = 0
         for at, nbytes in self._arrivals:
             if at > instant or total >= SLICE_BYTES[1]:
@@ -132,20 +172,35 @@ class Flow:
                 self._arrivals.appendleft((at, there - nbytes))
             nbytes -= min(there, nbytes)
 
-    def resent_at(self, left: float, nbytes: int) -> float:
-        """The instant at which `nbytes` that passed the rate at `left` have left the link for good.
-        If one of their packets is lost with a time-out, this and all that follows waits for it."""
+    def left_at(self, passed: float, nbytes: int, start: float) -> float:
+        """The instant at which `nbytes` have left the link for good.
+
+        Loss bounds the rate of a connection. If one of the packets is lost with a time-out, this
+        and all that follows waits for it.
+
+        Args:
+            passed: when they passed the rates of the link.
+            start: when they began to.
+        """
+        left = self._resent_at(passed, nbytes, start)
+        if self._window is not None:
+            self._window.sent(nbytes, start, left)
+        return left
+
+    def _resent_at(self, left: float, nbytes: int, start: float) -> float:
         loss = self.lane.link.loss
         if loss is not self._loss:
             self._loss = loss
             self._stalls = Stalls(loss, self.lane.seed, "loss", *self.name) if loss else None
         if loss is None or self._stalls is None:
             return left
+        self._paced_until = max(self._paced_until, start) + nbytes / loss.bound
         last = not self.queued
-        stalls = self._stalls.begun(nbytes, last)
+        stalls, stalled_s = self._stalls.begun(nbytes, last)
         self.lane.stalls += stalls
+        self.lane.stalled_s += stalled_s
         self.lane.packets += packets_of(nbytes, last)
-        left += stalls * loss.stall_s
+        left = max(left, self._paced_until) + stalled_s
         if stalls:
             self._stalled_until = left
         return left
@@ -157,7 +212,7 @@ class Flow:
         if link.jitter_s:
             if self._draws is None:
                 self._draws = seeds.stream(self.lane.seed, "jitter", *self.name)
-            delay += max(0.0, link.jitter_s * float(self._draws.standard_normal()))
+            delay = float(delays(link.jitter, delay, link.jitter_s, self._draws, 1)[0])
         self._last = max(self._last, left + delay)
         return self._last
 
@@ -214,7 +269,7 @@ class Lane:
     Attributes:
         path: the cells through which it passes, from the inside; `tags` has its tag on each.
         delays: of what was sent since the link changed last.
-        stalls: number of stalls that loss has begun.
+        stalls: number of stalls that loss has begun; they last for `stalled_s` together.
         packets: number of packets that it could have lost.
     """
 
@@ -232,23 +287,45 @@ class Lane:
         self.eligible = False
         self.first = False  # whether its entry is among those that go first
         self.parked = False  # whether it is eligible, and waits for a cell
-        self.slice_bytes = self.queue_bytes = self.line_bytes = 0
-        self.credit_bps = 0.0
-        self.delays, self.stalls, self.packets = DelayMeter(), 0, 0.0
+        self.slice_bytes = self.queue_bytes = self.line_bytes = self.refill_bytes = 0
+        self.holds_bytes = self.credit_bps = 0.0
+        self.delays, self.stalls, self.stalled_s, self.packets = DelayMeter(), 0, 0.0, 0.0
 
     def bound(self, shared: Rate) -> None:
         """Set the sizes and the credit that depend on the rates."""
         above = [shared, *(cell.rate for cell in self.path)]
-        mean = min(self.link.rate.mean, *(rate.mean for rate in above))
-        reach_s = self.link.delay_s
+        bound = self.link.loss.bound if self.link.loss else math.inf
+        mean = min(self.link.rate.mean, bound, *(rate.mean for rate in above))
         self.slice_bytes = slice_bytes(mean)
         self.queue_bytes = int(_within(mean * _QUEUE_S, _QUEUE_BYTES))
+        self.refill_bytes = self.queue_bytes // 2
+        if (asked := self.link.queue_bytes) is not None:
+            self.queue_bytes = int(max(asked, LEAST_SLICES * self.slice_bytes))
+            self.refill_bytes = min(self.queue_bytes // 2, self.slice_bytes)
         least, unlimited = _LINE_BYTES
-        reach_s += 3 * self.link.jitter_s
+        reach_s = self.link.delay_s + 3 * self.link.jitter_s
         # Size the delay line by the peak rate: sized by the mean, it would hold back a fading link.
         peak = min(self.link.rate.peak, *(rate.peak for rate in above))
         self.line_bytes = unlimited if math.isinf(peak) else int(max(least, 1.5 * peak * reach_s))
         self.credit_bps = min(_CREDIT_BPS, _CREDIT_SHARE * mean)
+        rtt_s = self.link.slow_start.rtt_s if self.link.slow_start else 0.0
+        line_bytes = self.line_bytes if math.isinf(peak) else 2 * peak * rtt_s
+        self.holds_bytes = self.queue_bytes + line_bytes
+
+    def room(self, flow: Flow, held: int) -> int:
+        """Number of bytes of a flow that may be read now.
+
+        In a queue for all flows, each may have a packet also if the queue is full, because a packet
+        that a real queue drops comes again.
+
+        Args:
+            held: its bytes anywhere between reading and delivery.
+        """
+        room = self.queue_bytes - flow.queued
+        if self.link.fifo:
+            others = sum(other.queued for other in self.flows if other is not flow)
+            room = max(room - others, PACKET_BYTES - flow.queued)
+        return min(room, self.queue_bytes + self.line_bytes - held)
 
     def use_cells(self, used: bool) -> None:
         """Let it pass through its cells, or not; `bound` must follow."""
@@ -270,7 +347,17 @@ class Lane:
         """The flow of the next slice, among the flows that can send at an instant. There must be
         one."""
         able = [flow for flow in self.flows if flow.usable_at() <= instant]
+        if self.link.fifo:
+            return min(able, key=lambda flow: flow.head)
         return next((flow for flow in able if flow.first(instant)), able[0])
+
+    def turn_bytes(self, flow: Flow, instant: float) -> int:
+        """Bytes of the chosen flow that may leave at an instant before another flow's turn."""
+        usable = flow.usable(instant)
+        if not self.link.fifo or len(self.flows) == 1:
+            return usable
+        next_head = min(other.head for other in self.flows if other is not flow)
+        return min(usable, max(1, flow.arrived(max(flow.head, next_head))))
 
 
 def slice_bytes(mean: float) -> int:

@@ -140,7 +140,7 @@ class Gateway:
             device.shape = shape
             for each, link in links.items():
                 self.shapers[each].change(device.lanes[each], link, now)
-                device.meters[each].change(link.rate, now)
+                device.meters[each].change(device.rate(each), now)
         self._changed(device for device, _, _ in changes)
 
     def set_shared(self, down_bps: float | None, up_bps: float | None, cells: bool = True) -> None:
@@ -225,6 +225,8 @@ class Gateway:
         return {
             "at": self._clock.monotonic(),
             "began": self._pump.began,
+            "wakes": self._pump.wakes,
+            "late_s": self._pump.late_s,
             "shared": {each: {"capacity": self._meters[each].bytes(now)} for each in DIRECTIONS},
             "devices": {
                 device.client: {

@@ -21,6 +21,7 @@ class Pump:
 
     Attributes:
         began: the clock's monotonic seconds when the gateway began.
+        wakes, late_s: how often a timer called, and how late it was in all these cases together.
 
     Args:
         shared: the rate that all devices of the gateway share, by direction.
@@ -41,6 +42,7 @@ class Pump:
         }
         self._clock = clock
         self.began = clock.monotonic()
+        self.wakes, self.late_s = 0, 0.0
         self._timers: dict[Direction, tuple[float, asyncio.TimerHandle]] = {}
 
     def now(self) -> float:
@@ -86,5 +88,8 @@ class Pump:
             self._timers[direction] = at, timer
 
     def _woken(self, direction: Direction) -> None:
-        self._timers.pop(direction, None)
+        armed = self._timers.pop(direction, None)
+        if armed is not None:
+            self.wakes += 1
+            self.late_s += max(0.0, self.now() - armed[0])
         self.pump(direction)

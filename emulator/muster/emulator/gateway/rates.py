@@ -10,6 +10,8 @@ the same seed.
 
 import math
 from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import accumulate
 from statistics import NormalDist
 from typing import Protocol
@@ -18,7 +20,7 @@ from muster.common import seeds
 from muster.common.lines import LineTrace, LinkModel
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.recording import Direction
-from muster.emulator.gateway.loss import loss_of
+from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
 from muster.emulator.links.shape import Shape
 
 _PEAK_SDS = 3.0  # the rate is above for 0.1 % of the time
@@ -205,13 +207,98 @@ class Capped:
         return min(self._rate.capacity(since_s, until_s), self._bound.capacity(since_s, until_s))
 
 
-def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
-    """The rate of a device's own link, with the bound that loss sets but without its stalls.
+class InterruptedRate:
+    """A rate with gaps in which nothing passes, as in handovers of a phone from cell to cell.
+
+    Gaps have the same length. The times between them are exponential, and drawn from a stream of
+    their own, so that both directions of a device have the same gaps.
+
+    Args:
+        time_s: mean time from the end of a gap to the next one.
+        gap_s: length of a gap.
+        name: name of the stream.
+    """
+
+    def __init__(
+        self, rate: Rate, time_s: float, gap_s: float, seed: int, name: tuple[str, ...]
+    ) -> None:
+        self._rate, self._time_s, self.gap_s = rate, time_s, gap_s
+        self._draws = seeds.stream(seed, *name)
+        self._begins, self._ends = array("d"), array("d")
+        self._before = array("d")  # bytes that could have left before each gap
+        self.mean, self.peak = rate.mean * time_s / (time_s + gap_s), rate.peak
+
+    def finish(self, start_s: float, nbytes: float) -> float:
+        number = self._next_gap(start_s)
+        start_s = self._after(start_s, number)
+        while True:
+            number = self._next_gap(start_s)
+            begins_s = self._begins[number]
+            end_s = self._rate.finish(start_s, nbytes)
+            if end_s <= begins_s:
+                return end_s
+            nbytes = max(0.0, nbytes - self._rate.capacity(start_s, begins_s))
+            start_s = self._ends[number]
+
+    def capacity(self, since_s: float, until_s: float) -> float:
+        if math.isinf(self._rate.mean):
+            return math.inf
+        return self._total(until_s) - self._total(since_s)
+
+    def gaps(self, since_s: float, until_s: float) -> Iterator[tuple[float, float]]:
+        """Yield the gaps that begin and end between two instants."""
+        number = self._next_gap(since_s)
+        while self._ends[number] <= until_s:
+            if self._begins[number] >= since_s:
+                yield self._begins[number], self._ends[number]
+            number = self._next_gap(self._ends[number])
+
+    def _total(self, instant: float) -> float:
+        number = self._next_gap(instant)
+        while len(self._before) <= number:
+            last = len(self._before)
+            before = self._before[-1] if last else 0.0
+            opened_s = self._ends[last - 1] if last else 0.0
+            self._before.append(before + self._rate.capacity(opened_s, self._begins[last]))
+        opened_s = self._ends[number - 1] if number else 0.0
+        until_s = max(opened_s, min(instant, self._begins[number]))
+        return self._before[number] - self._rate.capacity(until_s, self._begins[number])
+
+    def _after(self, instant: float, number: int) -> float:
+        """The first instant that is in no gap, if this gap is the next that ends."""
+        return instant if instant < self._begins[number] else self._ends[number]
+
+    def _next_gap(self, instant: float) -> int:
+        """The number of the first gap that ends after an instant."""
+        while not self._ends or self._ends[-1] <= instant:
+            end_s = self._ends[-1] if self._ends else 0.0
+            for time_s in self._draws.exponential(self._time_s, _BLOCK_STEPS).tolist():
+                self._begins.append(end_s + time_s)
+                end_s += time_s + self.gap_s
+                self._ends.append(end_s)
+        return bisect_right(self._ends, instant)
+
+
+def rate_of(
+    shape: Shape, direction: Direction, seed: int, client: str, bounded: bool = True
+) -> Rate:
+    """The rate of a device's own link, without the stalls of loss.
+
+    Args:
+        bounded: whether it is the rate of one connection, which loss bounds.
 
     Raises:
         ValueError: the trace cannot be read.
     """
-    bound = _bound(shape, direction)
+    rate = _without_gaps(shape, direction, seed, client, _bound(shape, direction, bounded))
+    if shape.handover_time_s is None or not shape.handover_gap_s:
+        return rate
+    gaps = shape.handover_time_s, shape.handover_gap_s
+    return InterruptedRate(rate, *gaps, seed, ("handover", client))
+
+
+def _without_gaps(shape: Shape, direction: Direction, seed: int, client: str, bound: float) -> Rate:
+    """The rate of a link that is nowhere above a bound, in bytes per second."""
     trace, bps = shape.trace(direction), shape.bps(direction)
     rate: Rate
     if trace is not None:
@@ -227,9 +314,10 @@ def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
     return rate if math.isinf(bound) else Capped(rate, bound)
 
 
-def _bound(shape: Shape, direction: Direction) -> float:
+def _bound(shape: Shape, direction: Direction, of_connection: bool = True) -> float:
     """The bytes per second that a rate cannot exceed."""
-    loss, most = loss_of(shape), shape.most_down_bps if direction == "down" else shape.most_up_bps
+    loss = loss_of(shape) if of_connection else None
+    most = shape.most_down_bps if direction == "down" else shape.most_up_bps
     return min(loss.bound if loss else math.inf, math.inf if most is None else most / 8)
 
 
@@ -238,7 +326,8 @@ def _factor(shape: Shape, direction: Direction) -> float:
 
 
 def mean_bps(shape: Shape, direction: Direction) -> float | None:
-    """Mean rate of a shape in the long run, bits per second, reduced by loss; None: no limit."""
+    """Mean rate of one connection in the long run, bits per second, reduced by loss and handovers;
+    None: no limit."""
     loss = loss_of(shape)
     bound = _bound(shape, direction)
     trace, bps = shape.trace(direction), shape.bps(direction)
@@ -246,6 +335,7 @@ def mean_bps(shape: Shape, direction: Direction) -> float | None:
         mean = min(bound, _factor(shape, direction) * trace.mean_bps / 8)
     else:
         mean = bound if bps is None else _mean_below(bound, bps / 8, shape.fading)
+    mean *= 1 - shape.handover_share
     if loss:
         mean = loss.left_of(mean)
     return None if math.isinf(mean) else 8 * mean
@@ -261,13 +351,18 @@ def _mean_below(bound: float, mean: float, sigma: float) -> float:
 
 
 def model_of(shape: Shape) -> LinkModel:
-    """The model of a device's link: mean or recorded rates, reduced by loss."""
+    """The model of a device's link: mean or recorded rates, reduced by loss and handovers."""
+    down_bps, up_bps = (mean_bps(shape, direction) for direction in ("down", "up"))
+    queues = (shape.queue_down_bytes, down_bps), (shape.queue_up_bytes, up_bps)
     return LinkModel(
-        down_bps=mean_bps(shape, "down"),
-        up_bps=mean_bps(shape, "up"),
+        down_bps=down_bps,
+        up_bps=up_bps,
         down_traces=_line_traces(shape, shape.trace_down, "down"),
         up_traces=_line_traces(shape, shape.trace_up, "up"),
         rtt_s=shape.rtt_s,
+        window_bytes=shape.initial_window and PACKET_BYTES * shape.initial_window,
+        queue_s=max(8 * nbytes / bps if nbytes and bps else 0.0 for nbytes, bps in queues),
+        gap_s=0.0 if shape.handover_time_s is None else shape.handover_gap_s,
         cell=shape.cell,
     )
 
@@ -275,13 +370,14 @@ def model_of(shape: Shape) -> LinkModel:
 def _line_traces(shape: Shape, file: str | None, direction: Direction) -> tuple[LineTrace, ...]:
     if file is None:
         return ()
-    loss = loss_of(shape)
+    loss, open_share = loss_of(shape), 1 - shape.handover_share
     trace = LineTrace(
         file=file,
         format=shape.trace_format,
         direction=direction,
         start_s=shape.trace_start_s,
-        most_bps=8 * loss.bound if loss else None,
+        share=open_share,
+        most_bps=8 * open_share * loss.bound if loss else None,
         stalled_s_a_bit=loss.stalled_s_a_byte / 8 if loss else 0.0,
     )
     return (trace,)

@@ -98,8 +98,7 @@ class Half:
         if self.device.plain[self.direction]:
             roomy = not self.held
         else:
-            half = self.flow.lane.queue_bytes // 2
-            roomy = self._shaper.room(self.flow, len(self.held)) >= half
+            roomy = self._shaper.room(self.flow, len(self.held)) >= self.flow.lane.refill_bytes
         if roomy:
             self._read_on()
 

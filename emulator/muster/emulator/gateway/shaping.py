@@ -131,7 +131,7 @@ class Shaper:
             return  # the flow is already in its lane
         if not lane.eligible:
             self._again(lane)
-        elif not lane.first and flow.first(now):
+        elif not lane.first and not lane.link.fifo and flow.first(now):
             self._enter(lane, now, first=True)
 
     def end(self, flow: Flow, now: float) -> None:
@@ -147,8 +147,7 @@ class Shaper:
             held: its bytes anywhere between reading and delivery, including those that are due but
                 that the receiver does not take.
         """
-        lane = flow.lane
-        return min(lane.queue_bytes - flow.queued, lane.queue_bytes + lane.line_bytes - held)
+        return flow.lane.room(flow, held)
 
     def advance(self, now: float) -> tuple[list[tuple[Flow, int]], list[Flow]]:
         """Let time pass until `now`.
@@ -253,7 +252,7 @@ class Shaper:
     def _slice(self, lane: Lane, start: float) -> Flow:
         flow = lane.choose(start)
         turn = max(TURN_BYTES, self.shared.mean * TURN_S / self._busy)
-        nbytes = int(min(lane.slice_bytes, turn, flow.usable(start)))
+        nbytes = int(min(lane.slice_bytes, turn, lane.turn_bytes(flow, start)))
         if flow.first(start):
             nbytes = min(nbytes, max(SLICE_BYTES[0], int(flow.credit(start))))
         # The device's own link and its cells may start earlier than the shared link, as if they had
@@ -268,7 +267,7 @@ class Shaper:
         self._finish = max(self._finish, lane.tag)
         flow.leave(nbytes, start)
         passed = max(lane.free_at, self._free_at, *(cell.free_at for cell in lane.path))
-        left = flow.resent_at(passed, nbytes)
+        left = flow.left_at(passed, nbytes, earliest)
         self._fly(flow, nbytes, left)
         lane.flows.remove(flow)
         if flow.queued:

@@ -7,6 +7,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -33,8 +34,8 @@ from muster.common.lines import Cell, Overflow, SharedLine
 from muster.common.per_device import PerDevice
 from muster.common.rates.reading import FORMATS, read_rate
 from muster.common.rates.recording import DIRECTIONS, Direction
-from muster.common.units import DURATIONS, RATES, Bandwidth
-from muster.emulator.links.shape import Shape
+from muster.common.units import DURATIONS, RATES, SIZES, Bandwidth
+from muster.emulator.links.shape import JitterDistribution, Queueing, Shape
 from muster.emulator.links.traces import TRACES, files_of, files_of_devices, require_usable
 
 LINKS = read_catalogue(Path(__file__).with_name("links.toml"))
@@ -46,6 +47,9 @@ Profile = Annotated[
     str, AfterValidator(lambda name: require_known(name, _PROFILES, "links")), Field(max_length=100)
 ]
 
+
+Seconds = float | list[float]
+"""Of all devices, or of each."""
 
 LEAST_BPS = 1e3
 
@@ -61,6 +65,13 @@ DEVIATION, SHARE = PerDevice(0, 2), PerDevice(0, 0.5)
 FADING_TIME, FADING_STEP = PerDevice(0.01, 1e6, DURATIONS), PerDevice(0.05, 1e6, DURATIONS)
 START = PerDevice(0, 1e9, DURATIONS)
 
+RUN = PerDevice(1, 100)
+"""Packets that are lost in a row. A longer silence is an outage, and has faults of its own."""
+
+QUEUE = PerDevice(1500, 1e8, SIZES)
+WINDOW = PerDevice(1, 10_000)
+HANDOVER_TIME = PerDevice(1, 1e9, DURATIONS)
+
 
 def _known_format(name: str) -> str:
     if name not in FORMATS:
@@ -71,6 +82,7 @@ def _known_format(name: str) -> str:
 LinkRate = Annotated[Bandwidth, Field(ge=LEAST_BPS, le=1e12)]
 AnyRate = Annotated[Annotated[float, *RATE.number] | SerializeAsAny[Distribution], *RATE.marks]
 AnyDelay = Annotated[Annotated[float, *DELAY.number] | SerializeAsAny[Distribution], *DELAY.marks]
+AnyQueue = Annotated[Annotated[float, *QUEUE.number] | SerializeAsAny[Distribution], *QUEUE.marks]
 RecordingFormat = Annotated[str, AfterValidator(_known_format)]
 AnyTrace = Annotated[str | File, BeforeValidator(parse_path)]
 
@@ -99,9 +111,20 @@ class LinkSettings(Section):
     rtt: AnyDelay = 0.0
     """Round-trip time that is added to a small message, half of it in each direction."""
 
+    delay_down: AnyDelay | None = None
+    """Delay towards the device, one way; absent: half of `rtt`."""
+
+    delay_up: AnyDelay | None = None
+    """Delay from the device, one way; absent: half of `rtt`."""
+
     jitter: AnyDelay = 0.0
-    """Standard deviation of a normal random number that is added to the delay in each direction. A
-    negative number counts as 0, and bytes never overtake each other."""
+    """Standard deviation of a random number that is added to the delay in each direction. Bytes
+    never overtake each other."""
+
+    jitter_distribution: JitterDistribution = "late"
+    """Distribution of that number. late: normal, but a negative number counts as 0. normal,
+    uniform: around the delay, which is then the mean. pareto: also around the delay, often a
+    little early, and seldom very late. No delay is less than 0."""
 
     fading: Annotated[
         Annotated[float, *DEVIATION.number] | SerializeAsAny[Distribution], *DEVIATION.marks
@@ -125,6 +148,44 @@ class LinkSettings(Section):
     """Share of packets that are lost. Because a TCP proxy cannot drop packets, the gateway emulates
     the throughput of a TCP connection under such loss (Padhye, Firoiu, Towsley, Kurose, SIGCOMM
     1998)."""
+
+    loss_burst: Annotated[
+        Annotated[float, *RUN.number] | SerializeAsAny[Distribution], *RUN.marks
+    ] = 1.0
+    """Mean number of packets that are lost in a row (the model of Gilbert and Elliott); 1: they are
+    lost independently of each other."""
+
+    queue_down: AnyQueue | None = None
+    """Length of the queue before the link towards the device, which a transfer fills; absent: what
+    passes in 50 ms, and at least 16 KiB. It holds at least 40 ms, or 32 KiB."""
+
+    queue_up: AnyQueue | None = None
+    """Length of the queue before the link from the device."""
+
+    queueing: Queueing = "fair"
+    """fair: each connection of the device has a queue of its own, so that a message waits for no
+    transfer of another connection. fifo: all wait in one queue, for queue / rate if it is full
+    (bufferbloat)."""
+
+    initial_window: (
+        Annotated[Annotated[float, *WINDOW.number] | SerializeAsAny[Distribution], *WINDOW.marks]
+        | None
+    ) = None
+    """Packets of 1460 bytes that a connection sends in its first round trip after a pause, and
+    twice as many in each one that follows (slow start; 10 in RFC 6928). Absent: as many as the link
+    carries."""
+
+    handover_time: (
+        Annotated[
+            Annotated[float, *HANDOVER_TIME.number] | SerializeAsAny[Distribution],
+            *HANDOVER_TIME.marks,
+        ]
+        | None
+    ) = None
+    """Mean time between two handovers of the device from cell to cell, which come at random."""
+
+    handover_gap: AnyDelay = 0.0
+    """Time for which a handover lets nothing pass, in both directions."""
 
     spread: Annotated[float, Field(ge=0, le=2)] = 0.0
     """σ of a log-normal factor of both rates with median 1, drawn once for every device."""
@@ -170,6 +231,13 @@ class LinkSettings(Section):
         return values if preset is None else {**preset.values, **values}
 
     @model_validator(mode="after")
+    def _handovers_are_complete(self) -> Self:
+        if (self.handover_time is not None) != bool(self.handover_gap):
+            missing = "handover_gap" if self.handover_time is not None else "handover_time"
+            raise ValueError(f"{missing}: expected both handover_time and handover_gap, or neither")
+        return self
+
+    @model_validator(mode="after")
     def _traces_can_be_used(self) -> Self:
         numbers = {}
         for key, direction in TRACES.items():
@@ -190,7 +258,12 @@ class LinkSettings(Section):
     @property
     def shapes(self) -> bool:
         """Whether the link delays or limits anything."""
-        return any((self.down, self.up, self.rtt, self.trace, self.trace_up, self.loss))
+        return any(
+            (
+                *(self.down, self.up, self.trace, self.trace_up, self.loss, self.handover_gap),
+                *(self.rtt, self.delay_down, self.delay_up, self.jitter),
+            )
+        )
 
     @property
     def has_rates(self) -> bool:
@@ -242,6 +315,9 @@ class LinkSettings(Section):
                 continue
             with _naming(key):
                 columns[field] = kind.draw(setting, *who, "link", key).tolist()
+        columns |= _sum_and_skew(columns.pop("delay_down_s"), columns.pop("delay_up_s"), columns)
+        columns["jitter_distribution"] = self.jitter_distribution
+        columns["queueing"] = self.queueing
         for key, direction in TRACES.items():
             columns[f"trace_{direction}"] = self._paths(key, direction, *who)
         columns["trace_format"] = self.trace_format
@@ -323,13 +399,33 @@ NUMBERS = (
     ("down_bps", "down", RATE),
     ("up_bps", "up", RATE),
     ("rtt_s", "rtt", DELAY),
+    ("delay_down_s", "delay_down", DELAY),
+    ("delay_up_s", "delay_up", DELAY),
     ("jitter_s", "jitter", DELAY),
     ("fading", "fading", DEVIATION),
     ("fading_time_s", "fading_time", FADING_TIME),
     ("fading_step_s", "fading_step", FADING_STEP),
     ("loss", "loss", SHARE),
+    ("loss_burst", "loss_burst", RUN),
+    ("queue_down_bytes", "queue_down", QUEUE),
+    ("queue_up_bytes", "queue_up", QUEUE),
+    ("initial_window", "initial_window", WINDOW),
+    ("handover_time_s", "handover_time", HANDOVER_TIME),
+    ("handover_gap_s", "handover_gap", DELAY),
 )
-"""The fields of a shape, with the key of each and what it can be."""
+"""The fields of a shape, with the key of each and what it can be. The two delays become the round
+trip and its skew."""
+
+
+def _sum_and_skew(
+    down_s: Seconds | None, up_s: Seconds | None, columns: Mapping[str, Any]
+) -> dict[str, Seconds]:
+    """The round trips of the devices and their skews, from the delays that are set."""
+    if down_s is None and up_s is None:
+        return {}
+    half_s = np.asarray(columns["rtt_s"]) / 2
+    down, up = (half_s if each is None else np.asarray(each) for each in (down_s, up_s))
+    return {"rtt_s": (down + up).tolist(), "skew_s": (up - down).tolist()}
 
 
 def _product(bps: float | list[float] | None, factors: Sequence[float]) -> list[float] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,10 @@ from muster.common.rates.recording import Direction
 
 NotNegative = Annotated[float, Field(ge=0)]
 
+JitterDistribution = Literal["late", "normal", "uniform", "pareto"]
+
+Queueing = Literal["fair", "fifo"]
+
 
 class Shape(Section):
     """The link of one device as its gateway emulates it, with every setting in SI units."""
@@ -21,11 +25,28 @@ class Shape(Section):
     down_bps: Positive | None = None
     up_bps: Positive | None = None
     rtt_s: NotNegative = 0.0
+    skew_s: float = 0.0
+    """By how much the delay from the device is longer than the delay towards it."""
+
     jitter_s: NotNegative = 0.0
+    jitter_distribution: JitterDistribution = "late"
     fading: Annotated[float, Field(ge=0, le=2)] = 0.0
     fading_time_s: Positive = 8.0
     fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
     loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    loss_burst: Annotated[float, Field(ge=1)] = 1.0
+    """Mean number of packets that are lost in a row; at least that of independent losses counts."""
+
+    queue_down_bytes: Positive | None = None
+    queue_up_bytes: Positive | None = None
+    queueing: Queueing = "fair"
+    initial_window: Positive | None = None
+    """Packets of the first round trip of a connection; None: there is no slow start."""
+
+    handover_time_s: Positive | None = None
+    """Mean seconds between two handovers; None: there are none."""
+
+    handover_gap_s: NotNegative = 0.0
     trace_down: str | None = None
     trace_up: str | None = None
     trace_format: str | None = None
@@ -46,6 +67,22 @@ class Shape(Section):
     def bps(self, direction: Direction) -> float | None:
         """The constant or mean rate that a trace would replace; None: no limit."""
         return self.down_bps if direction == "down" else self.up_bps
+
+    def delay_s(self, direction: Direction) -> float:
+        """The delay of a direction, without jitter."""
+        longer_s = self.skew_s if direction == "up" else -self.skew_s
+        return max(0.0, (self.rtt_s + longer_s) / 2)
+
+    def queue_bytes(self, direction: Direction) -> float | None:
+        """The length of the queue before the link; None: what muster takes."""
+        return self.queue_down_bytes if direction == "down" else self.queue_up_bytes
+
+    @property
+    def handover_share(self) -> float:
+        """The part of the time in which handovers let nothing pass."""
+        if self.handover_time_s is None:
+            return 0.0
+        return self.handover_gap_s / (self.handover_time_s + self.handover_gap_s)
 
     def trace(self, direction: Direction) -> RateOverTime | None:
         """The recorded rate; None: there is no trace.

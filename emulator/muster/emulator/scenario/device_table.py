@@ -22,12 +22,13 @@ from muster.common.config import Section
 from muster.common.errors import listed
 from muster.common.file_tables import FileTable, read_table
 from muster.common.per_device import PerDevice
-from muster.common.units import DURATIONS, RATES, Quantity
+from muster.common.units import DURATIONS, RATES, SIZES, Quantity
 from muster.emulator.links.settings import NUMBERS, START
 
 _UNITS: Mapping[Quantity | None, Mapping[str, str]] = {
     RATES: {"_bps": "bit/s", "_kbps": "kbit/s", "_mbps": "Mbit/s", "_gbps": "Gbit/s"},
     DURATIONS: {"_us": "us", "_ms": "ms", "_s": "s", "_min": "min", "_h": "h"},
+    SIZES: {"_b": "B", "_kb": "kB", "_kib": "KiB", "_mb": "MB", "_mib": "MiB"},
 }
 """By quantity, how the names of columns end, and the unit that this stands for."""
 

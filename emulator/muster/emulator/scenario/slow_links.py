@@ -58,6 +58,10 @@ def check_links(scenario: ScenarioSettings, body_bytes: int) -> None:
             raise ConfigError(f"groups[{number}].{reason}")
 
 
+_SLOWER_WITH_LESS = "down_bps", "up_bps", "loss_burst", "initial_window", "handover_time_s"
+"""The fields of a shape of which less makes a link slower."""
+
+
 class _Waits:
     """How long the devices of a group wait until so many bytes have passed.
 
@@ -138,13 +142,13 @@ class _Waits:
         line = model_of(shape)
         _, down_s = line.bounds_s(self._nbytes, 0)
         _, up_s = line.bounds_s(0, self._nbytes)
-        return max(down_s, up_s) - line.rtt_s
+        return max(down_s, up_s) - line.rtt_s + line.queue_s + line.gap_s
 
 
 def _worst(columns: Mapping[str, Any]) -> Iterator[Shape]:
     """Shapes of which one is at least as slow as that of any device."""
     worst = {
-        field: (min if field in ("down_bps", "up_bps") else max)(values)
+        field: (min if field in _SLOWER_WITH_LESS else max)(values)
         for field, values in columns.items()
         if isinstance(values, list) and field not in ("trace_down", "trace_up", "cell")
     }

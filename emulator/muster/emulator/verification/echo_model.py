@@ -2,7 +2,7 @@
 
 The link's rates are functions of time that follow from its shape and the seed, so they are computed
 here again for the instants at which echoes were sent. The gateway tells two things: its clock, and
-how many stalls loss has begun.
+for how long connections have stalled because of loss.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,6 @@ from statistics import median
 from typing import NamedTuple
 
 from muster.common.rates.recording import DIRECTIONS, Direction
-from muster.emulator.gateway.loss import loss_of
 from muster.emulator.gateway.rates import rate_of
 from muster.emulator.verification.measuring import EchoSample, MeasuredLink
 from muster.emulator.verification.reflector import ECHO_BYTES
@@ -25,12 +24,12 @@ class SentEcho(NamedTuple):
 
     Attributes:
         earliest, latest: seconds since the gateway began, between which it was sent.
-        stalls: stalls for lost packets during the echo, by direction.
+        stalled_s: seconds of stalls for lost packets during the echo, by direction.
     """
 
     earliest: float
     latest: float
-    stalls: Mapping[Direction, int]
+    stalled_s: Mapping[Direction, float]
 
 
 def sent_echoes(samples: list[EchoSample], client: str) -> Iterator[SentEcho]:
@@ -42,10 +41,10 @@ def sent_echoes(samples: list[EchoSample], client: str) -> Iterator[SentEcho]:
     for before, after in pairwise(samples):
         clock = before.stats["at"] - before.stats["began"]
         was, now = before.stats["devices"][client], after.stats["devices"][client]
-        stalls: dict[Direction, int] = {
-            each: now[each]["stalls"] - was[each]["stalls"] for each in DIRECTIONS
+        stalled_s: dict[Direction, float] = {
+            each: now[each]["stalled_s"] - was[each]["stalled_s"] for each in DIRECTIONS
         }
-        yield SentEcho(clock, clock + before.replied - before.asked, stalls)
+        yield SentEcho(clock, clock + before.replied - before.asked, stalled_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,7 @@ class EchoModel:
     """The round trips of echoes over a link, by its own rates."""
 
     def __init__(self, line: MeasuredLink) -> None:
-        self._shape, loss = line.shape, loss_of(line.shape)
-        self._stall_s = loss.stall_s if loss else 0.0
+        self._shape = line.shape
         seed = line.gateway.config.seed
         self._rates = {each: rate_of(line.shape, each, seed, line.client) for each in DIRECTIONS}
 
@@ -82,5 +80,5 @@ class EchoModel:
         """The instant at which an echo is back if it reaches the gateway `hold_s` late each way."""
         for each in DIRECTIONS:
             left = self._rates[each].finish(at + hold_s, ECHO_BYTES)
-            at = left + echo.stalls[each] * self._stall_s + self._shape.rtt_s / 2
+            at = left + echo.stalled_s[each] + self._shape.delay_s(each)
         return at

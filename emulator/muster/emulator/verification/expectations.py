@@ -4,10 +4,20 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
+
+from muster.common import seeds
+from muster.common.rates.recording import Direction
+from muster.common.seeds import FloatArray
+from muster.emulator.gateway.jitter import delays
+from muster.emulator.links.shape import Shape
+
 T = TypeVar("T")
 
 _MEDIAN_OF_JITTER = 0.5934351055062116
 _ERROR_OF_MEDIAN = 1.1946
+
+_DRAWS = 20_001
 
 BUFFERS = 4
 _BUFFER_BYTES = 64 << 10
@@ -39,6 +49,38 @@ def error_of_median_s(jitter_s: float, echoes: int) -> float:
     """Standard error that jitter causes in the median of `echoes` round trips: 1/(2·f·√n), where f
     is the density of the sum of both directions at its median, 0.4185/jitter."""
     return _ERROR_OF_MEDIAN * jitter_s / math.sqrt(echoes)
+
+
+def drawn_delays(shape: Shape, direction: Direction, seed: int) -> FloatArray:
+    """Many delays of a direction as a link should have them, seconds."""
+    draws = seeds.stream(seed, "verify", "delays", direction)
+    of_link = shape.jitter_distribution, shape.delay_s(direction), shape.jitter_s
+    return delays(*of_link, draws, _DRAWS)
+
+
+def added_by_jitter_s(shape: Shape, seed: int) -> float:
+    """Median of the time that a link's jitter adds to a round trip; may be negative."""
+    if shape.jitter_distribution == "late" or not shape.jitter_s:
+        return median_of_jitter_s(shape.jitter_s)
+    return float(np.median(_drawn_trips(shape, seed))) - shape.rtt_s
+
+
+def error_by_jitter_s(shape: Shape, echoes: int, seed: int) -> float:
+    """Standard error that a link's jitter causes in the median of `echoes` round trips."""
+    if shape.jitter_distribution == "late" or not shape.jitter_s:
+        return error_of_median_s(shape.jitter_s, echoes)
+    return error_of_drawn_median(_drawn_trips(shape, seed), echoes)
+
+
+def error_of_drawn_median(drawn: FloatArray, count: int) -> float:
+    """Standard error of the median of so many numbers that are distributed like `drawn` ones: by
+    the density between their quantiles 0.4 and 0.6."""
+    low, high = (float(each) for each in np.quantile(drawn, (0.4, 0.6)))
+    return (high - low) / 0.2 / (2 * math.sqrt(count))
+
+
+def _drawn_trips(shape: Shape, seed: int) -> FloatArray:
+    return drawn_delays(shape, "up", seed) + drawn_delays(shape, "down", seed)
 
 
 def settling_bytes(rate_bps: float | None) -> float:

@@ -9,7 +9,7 @@ shared limits in force   all devices of a group at once: sum and fairness
 import asyncio
 import math
 import statistics
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from muster.common import seeds
@@ -20,7 +20,15 @@ from muster.common.rates.recording import Direction
 from muster.emulator.credentials.issuing import Certifier
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.verification.echo_model import sent_echoes
+from muster.emulator.verification.echoes import echo_delays
 from muster.emulator.verification.expectations import batches
+from muster.emulator.verification.fidelity import (
+    judge_echoes,
+    judge_queue,
+    judge_transfer,
+    needs_echoes,
+    queue_s,
+)
 from muster.emulator.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeIdentities, ProbeServer
 from muster.emulator.verification.judging import (
     RoundTrips,
@@ -31,6 +39,7 @@ from muster.emulator.verification.judging import (
     judge_rtt,
     judge_shared,
 )
+from muster.emulator.verification.load import Lateness, gateway_lateness_s, unjudged
 from muster.emulator.verification.measuring import (
     Echo,
     LinkMeasurement,
@@ -40,6 +49,7 @@ from muster.emulator.verification.measuring import (
     lines_of,
     measure,
     round_trips,
+    sample,
 )
 from muster.emulator.verification.reflector import Bulk, RawEcho, Reflector
 from muster.emulator.verification.result import SHARED, Row, Tolerances, Verification
@@ -58,6 +68,10 @@ ends."""
 _AT_ONCE = 32
 _OPEN_S = 1.0
 """Seconds to measure a link without a limit, for which there is nothing to compare."""
+
+_FILLING_S, _FIRST_ROUNDS = 0.5, 12
+"""A queue is full after the first number of seconds and twice the time in which it passes; with
+slow start, after so many round trips more."""
 
 _STEP_S = 0.5
 _SHARED_STEP_S = 0.2
@@ -127,6 +141,7 @@ class _Verifier:
         self._here, self._identities = here, ProbeIdentities.drawn(certifier)
         self._reflector = Reflector(clock, here)
         self._lines = [_chosen(gateway, devices) for gateway in gateways]
+        self._lateness = Lateness(clock)
 
     async def all(self, grpc: bool) -> list[Row]:
         """Measure everything, restore the gateways' settings, and return all rows."""
@@ -146,16 +161,27 @@ class _Verifier:
         lines = [line for of_gateway in self._lines for line in of_gateway]
         await self._set_upstream(await self._reflector.start())
         await self._share(lift=True)
-        rows = await self._round_trips(lines)
+        rows = await self._judged(self._round_trips(lines))
+        rows += await self._judged(self._echoes([line for line in lines if needs_echoes(line)]))
         for direction in _DIRECTIONS:
-            rows += await self._rates(lines, direction)
+            rows += await self._judged(self._rates(lines, direction))
+            rows += await self._judged(self._queues(lines, direction))
         if grpc:
             rows += await self._grpc()
             await self._set_upstream(self._reflector.address)
         await self._share(lift=False)
         for direction in _DIRECTIONS:
-            rows += await self._shared(direction)
+            rows += await self._judged(self._shared(direction))
         return rows
+
+    async def _judged(self, measuring: Awaitable[list[Row]]) -> list[Row]:
+        """Rows that say if the machine was too loaded to judge them."""
+        before = [await gateway.controller.stats([]) for gateway in self._gateways]
+        async with self._lateness.watched():
+            rows = await measuring
+        after = [await gateway.controller.stats([]) for gateway in self._gateways]
+        late_s = max(map(gateway_lateness_s, before, after), default=0.0)
+        return unjudged(rows, max(late_s, self._lateness.seconds), self._tolerances)
 
     # --- the gateways' settings ------------------------------------------------------------------
 
@@ -210,17 +236,53 @@ class _Verifier:
         for batch in _batches(limited, direction):
             self._show(f"rates {direction} of {_named(batch)}, {self._seconds:g} s")
             found = await self._bulk(batch, direction, self._seconds, _STEP_S)
-            rows += [
-                judge_rate(line, direction, each, self._tolerances)
-                for line, each in zip(batch, found, strict=True)
-            ]
+            for line, each in zip(batch, found, strict=True):
+                rows.append(judge_rate(line, direction, each, self._tolerances))
+                rows += judge_transfer(line, direction, each, self._tolerances)
         # One link without a limit per group is enough to see what the machine can do.
         for line in [line for line in _firsts(lines) if line.mean_bps(direction) is None]:
             self._show(f"rate {direction} of {line.client}, which has no limit")
             open_s = min(self._seconds, _OPEN_S)
             (found_one,) = await self._bulk([line], direction, open_s, open_s)
             rows.append(judge_rate(line, direction, found_one, self._tolerances))
+            rows += judge_transfer(line, direction, found_one, self._tolerances)
         return rows
+
+    async def _echoes(self, lines: Sequence[MeasuredLink]) -> list[Row]:
+        """Delays one way, jitter and lost packets of links that have them."""
+        rows: list[Row] = []
+        for batch in batches(lines, [0.0] * len(lines), 1.0, _AT_ONCE):
+            self._show(f"delays and losses of {_named(batch)}, {self._seconds:g} s")
+            found = await asyncio.gather(
+                *(echo_delays(line, self._reflector, self._clock, self._seconds) for line in batch)
+            )
+            for line, echoes in zip(batch, found, strict=True):
+                rows += judge_echoes(line, echoes, self._tolerances)
+        return rows
+
+    async def _queues(self, lines: Sequence[MeasuredLink], direction: Direction) -> list[Row]:
+        """How long messages wait in the queues of links that have one of their own length."""
+        return [
+            await self._queue(line, direction)
+            for line in lines
+            if line.shape.queue_bytes(direction) and line.mean_bps(direction)
+        ]
+
+    async def _queue(self, line: MeasuredLink, direction: Direction) -> Row:
+        self._show(f"queue {direction} of {line.client}")
+        clock, flow = self._clock, Bulk(self._reflector, line.host, line.port, direction)
+        second_0 = (await sample(line.gateway, clock)).second_0
+        try:
+            await flow.start()
+            fills_s = 2 * queue_s(line, direction, clock.monotonic() + second_0)
+            slow_s = _FIRST_ROUNDS * line.shape.rtt_s if line.shape.initial_window else 0.0
+            await clock.sleep_until(clock.monotonic() + _FILLING_S + fills_s + slow_s)
+            one = 1  # its echoes would wait for each other in the queue
+            echoes = await echo_delays(line, self._reflector, clock, self._seconds, one)
+        finally:
+            await flow.close()
+        await emptied([line], clock)
+        return judge_queue(line, direction, echoes, second_0, self._tolerances)
 
     async def _bulk(
         self,

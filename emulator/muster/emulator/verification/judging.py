@@ -11,9 +11,9 @@ from muster.emulator.gateway.flows import slice_bytes
 from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
 from muster.emulator.verification.echo_model import EchoModel, SentEcho
 from muster.emulator.verification.expectations import (
-    error_of_median_s,
+    added_by_jitter_s,
+    error_by_jitter_s,
     jain,
-    median_of_jitter_s,
 )
 from muster.emulator.verification.measuring import LinkMeasurement, MeasuredLink, Step
 from muster.emulator.verification.reflector import ECHO_BYTES
@@ -44,11 +44,16 @@ class RoundTrips:
 def expected_rtt_s(line: MeasuredLink) -> float:
     """Expected median round trip of an echo: the delay, the time that jitter adds, and the time of
     its bits in both directions."""
-    found = line.shape.rtt_s + median_of_jitter_s(line.shape.jitter_s)
+    found = line.shape.rtt_s + _added_s(line)
     for direction in _RATE:
         if mean := line.mean_bps(direction):
             found += 8 * ECHO_BYTES / mean
     return found
+
+
+def _added_s(line: MeasuredLink) -> float:
+    """Median of the time that jitter adds to a round trip."""
+    return added_by_jitter_s(line.shape, line.gateway.config.seed)
 
 
 def judge_rtt(line: MeasuredLink, found: RoundTrips, tolerances: Tolerances) -> Row:
@@ -61,11 +66,12 @@ def judge_rtt(line: MeasuredLink, found: RoundTrips, tolerances: Tolerances) -> 
     asked, jitter_s = expected_rtt_s(line), line.shape.jitter_s
     tolerance = max(tolerances.rtt_s, tolerances.rtt * asked)
     if jitter_s:
-        tolerance += _ERRORS * error_of_median_s(jitter_s, found.count)
-        note += f"; jitter adds {1000 * median_of_jitter_s(jitter_s):.0f} ms to the median"
+        seed = line.gateway.config.seed
+        tolerance += _ERRORS * error_by_jitter_s(line.shape, found.count, seed)
+        note += f"; jitter adds {1000 * _added_s(line):.0f} ms to the median"
     if found.sent:
         implied = EchoModel(line).implied(found.sent, tolerance)
-        asked = implied.asked_s + median_of_jitter_s(jitter_s)
+        asked = implied.asked_s + _added_s(line)
         tolerance = max(tolerance, implied.late_s)
         note += "; varies; asked: what it implied meanwhile"
     return compared(line.gateway.group, line.client, "rtt", asked, found.median_s, tolerance, note)
@@ -89,7 +95,7 @@ def grpc_rtt_row(line: MeasuredLink, found: RoundTrips) -> Row:
     asked = expected_rtt_s(line) if line.shaped else None
     if found.sent:
         asked = EchoModel(line).implied(found.sent, 0.0).asked_s
-        asked += median_of_jitter_s(line.shape.jitter_s)
+        asked += _added_s(line)
     return compared(line.gateway.group, line.client, "grpc rtt", asked, found.median_s, None, note)
 
 

@@ -24,7 +24,7 @@ from muster.emulator.verification.meter import RateMeter
 from muster.emulator.verification.reflector import ECHO_BYTES
 
 _LOOK_S = 0.02
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
 _PATIENCE_RTTS = 4
 
 _LOW_SDS = 3.0
@@ -60,20 +60,23 @@ class MeasuredLink:
 
     @property
     def longest_wait_s(self) -> float:
-        """About the longest time that an echo waits for opportunities of traces, on faded rates,
-        and for lost packets, in both directions together."""
+        """About the longest time that an echo waits for opportunities of traces, on faded rates, in
+        handovers, and for lost packets, in both directions together."""
         shape, loss = self.shape, loss_of(self.shape)
         gaps_s = math.fsum(trace.gap_s for each in DIRECTIONS if (trace := shape.trace(each)))
         slower = math.exp(_LOW_SDS * shape.fading + shape.fading**2 / 2) if shape.fading else 0.0
         means = [mean for mean in (self.mean_bps("up"), self.mean_bps("down")) if mean]
         faded_s = slower * math.fsum(8 * ECHO_BYTES / mean for mean in means)
-        return gaps_s + faded_s + (2 * loss.stall_s if loss else 0.0)
+        if shape.handover_time_s is not None:
+            gaps_s += 2 * shape.handover_gap_s
+        return gaps_s + faded_s + (2 * loss.long_stall_s if loss else 0.0)
 
     def varies(self, direction: Direction) -> bool:
         """Whether the link's rate varies over time."""
         shape = self.shape
         fades = bool(shape.fading and self.mean_bps(direction))
-        return shape.trace(direction) is not None or bool(shape.loss) or fades
+        changes = shape.trace(direction) is not None or shape.handover_time_s is not None
+        return changes or bool(shape.loss) or fades
 
 
 def lines_of(gateway: RunningGateway) -> list[MeasuredLink]:
@@ -133,10 +136,15 @@ class LinkMeasurement:
 
     Attributes:
         broken: whether its connection ended too early.
+        arrivals: the bytes at its receiver; None: nobody kept them.
+        interval: the instants between which it was measured, and what is added to an instant to get
+            seconds since the gateway began.
     """
 
     steps: Sequence[Step]
     broken: bool
+    arrivals: RateMeter | None = None
+    interval: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
     def seconds(self) -> float:
@@ -164,6 +172,11 @@ class Sample:
     at: float
     stats: Mapping[str, Any]
 
+    @property
+    def second_0(self) -> float:
+        """What is added to an instant to get seconds since the gateway began."""
+        return float(self.stats.get("at", 0.0)) - float(self.stats.get("began", 0.0)) - self.at
+
 
 async def measure(
     transfers: Sequence[MeasuredTransfer], seconds: float, step_s: float, clock: Clock
@@ -183,18 +196,21 @@ async def measure(
         samples = await _samples(gateways, seconds, step_s, clock)
         ends = {group: of_group[-1].at for group, of_group in samples.items()}
         await _followed(transfers, ends, clock)
-        return [
-            LinkMeasurement(list(_steps(t, samples[t.line.gateway.group])), t.flow.meter.broken)
-            for t in transfers
-        ]
+        return [_measured(transfer, samples[transfer.line.gateway.group]) for transfer in transfers]
     finally:
         await asyncio.gather(*(transfer.flow.close() for transfer in transfers))
+
+
+def _measured(transfer: MeasuredTransfer, samples: Sequence[Sample]) -> LinkMeasurement:
+    meter, first, last = transfer.flow.meter, samples[0], samples[-1]
+    interval = first.at, last.at, first.second_0
+    return LinkMeasurement(list(_steps(transfer, samples)), meter.broken, meter, interval)
 
 
 async def emptied(lines: Sequence[MeasuredLink], clock: Clock) -> None:
     """Wait until no connection is left of earlier transfers over links, because it would use a part
     of the links. Give up if this takes far too long, for example if a fault holds connections."""
-    limit = clock.monotonic() + _PATIENCE_S
+    limit = clock.monotonic() + PATIENCE_S
     for gateway in _gateways_of(lines):
         clients = [line.client for line in lines if line.gateway is gateway]
         while clock.monotonic() < limit:
@@ -211,7 +227,7 @@ def _gateways_of(lines: Sequence[MeasuredLink]) -> list[RunningGateway]:
 async def _settled(transfers: Sequence[MeasuredTransfer], clock: Clock) -> None:
     """Wait until all transfers have settled. Give up if this takes far too long."""
     longest = max(transfer.line.shape.rtt_s for transfer in transfers)
-    limit = clock.monotonic() + _PATIENCE_S + _PATIENCE_RTTS * longest
+    limit = clock.monotonic() + PATIENCE_S + _PATIENCE_RTTS * longest
     waiting = list(transfers)
     while waiting and clock.monotonic() < limit:
         await clock.sleep_until(clock.monotonic() + _LOOK_S)
@@ -219,8 +235,10 @@ async def _settled(transfers: Sequence[MeasuredTransfer], clock: Clock) -> None:
 
 
 def _has_settled(transfer: MeasuredTransfer) -> bool:
-    meter = transfer.flow.meter
-    return meter.broken or meter.received >= settling_bytes(transfer.pace_bps)
+    meter, nbytes = transfer.flow.meter, settling_bytes(transfer.pace_bps)
+    if transfer.line.shape.initial_window is not None and transfer.pace_bps is not None:
+        nbytes += 2 * transfer.pace_bps * transfer.line.shape.rtt_s / 8  # of slow start
+    return meter.broken or meter.received >= nbytes
 
 
 async def _followed(
@@ -233,7 +251,7 @@ async def _followed(
         ends: when the intervals ended, by group of the gateways.
     """
     longest = max(t.line.shape.rtt_s + 3 * t.line.shape.jitter_s for t in transfers)
-    limit = clock.monotonic() + longest + _PATIENCE_S
+    limit = clock.monotonic() + longest + PATIENCE_S
     waiting = list(transfers)
     while waiting and clock.monotonic() < limit:
         await clock.sleep_until(clock.monotonic() + _LOOK_S)
@@ -241,7 +259,7 @@ async def _followed(
             t
             for t in waiting
             if not t.flow.meter.broken
-            and t.flow.meter.last <= ends[t.line.gateway.group] + t.line.shape.rtt_s / 2
+            and t.flow.meter.last <= ends[t.line.gateway.group] + t.line.shape.delay_s(t.direction)
         ]
 
 
@@ -253,21 +271,22 @@ async def _samples(
     steps = max(1, round(seconds / step_s))
     for number in range(steps + 1):
         await clock.sleep_until(began + number * seconds / steps)
-        for gateway, sample in zip(
-            gateways, await asyncio.gather(*(_sample(g, clock) for g in gateways)), strict=True
+        for gateway, found in zip(
+            gateways, await asyncio.gather(*(sample(g, clock) for g in gateways)), strict=True
         ):
-            samples[gateway.group].append(sample)
+            samples[gateway.group].append(found)
     return samples
 
 
-async def _sample(gateway: RunningGateway, clock: Clock) -> Sample:
+async def sample(gateway: RunningGateway, clock: Clock) -> Sample:
+    """The statistics of a gateway now."""
     asked = clock.monotonic()
     stats = await gateway.controller.stats()
     return Sample((asked + clock.monotonic()) / 2, stats)
 
 
 def _steps(transfer: MeasuredTransfer, samples: Sequence[Sample]) -> Iterator[Step]:
-    meter, delay_s = transfer.flow.meter, transfer.line.shape.rtt_s / 2
+    meter, delay_s = transfer.flow.meter, transfer.line.shape.delay_s(transfer.direction)
     for before, after in pairwise(samples):
         seconds = after.at - before.at
         received = meter.received_by(after.at + delay_s) - meter.received_by(before.at + delay_s)
@@ -309,7 +328,7 @@ async def round_trips(
     """
     least, most = _ECHOES
     count = min(most, max(least, int(seconds / max(expected_s, 1e-3))))
-    patience_s = _PATIENCE_S + _PATIENCE_RTTS * (expected_s + line.longest_wait_s)
+    patience_s = PATIENCE_S + _PATIENCE_RTTS * (expected_s + line.longest_wait_s)
     varies = line.varies("up") or line.varies("down")
     await echo.round_trip_s(patience_s)
     trips, samples = [], []

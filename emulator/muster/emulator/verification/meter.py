@@ -2,7 +2,8 @@
 
 import math
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 
 
 class RateMeter:
@@ -41,3 +42,16 @@ class RateMeter:
         share = (instant - earlier) / (later - earlier)
         before = self._totals[after - 1]
         return before + share * (self._totals[after] - before)
+
+    def reached(self, nbytes: float) -> float | None:
+        """Seconds from the first arrival until so many bytes had arrived; None: they have not."""
+        place = bisect_left(self._totals, nbytes)
+        return None if place == len(self._totals) else self._instants[place] - self._instants[0]
+
+    def silence_s(self, since: float, until: float) -> float:
+        """The longest time between two arrivals that follow each other, of which the first or the
+        second lies between two instants."""
+        first = max(0, bisect_right(self._instants, since) - 1)
+        last = min(len(self._instants) - 1, bisect_right(self._instants, until))
+        near = self._instants[first : last + 1]
+        return max((later - earlier for earlier, later in pairwise(near)), default=0.0)

@@ -122,6 +122,7 @@ class _Served(_End):
         self._reflector = reflector
         self._header = b""
         self._kind: int | None = None
+        self._tag = 0
         self._meter: RateMeter | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -141,11 +142,12 @@ class _Served(_End):
             data = data[missing:]
             if len(self._header) < _HEADER.size:
                 return
-            self._kind, tag = _HEADER.unpack(self._header)
-            self._begin(tag)
+            self._kind, self._tag = _HEADER.unpack(self._header)
+            self._begin(self._tag)
         if self._kind == ReflectorCommand.SINK and self._meter is not None and data:
             self._meter.add(len(data), self._reflector.clock.monotonic())
         elif self._kind == ReflectorCommand.ECHO and data:
+            self._reflector.turned_at[self._tag] = self._reflector.clock.monotonic()
             self.write(bytes(data))
 
     def _begin(self, tag: int) -> None:
@@ -170,6 +172,8 @@ class Reflector:
         self.meters: dict[int, RateMeter] = {}
         self.connections: set[_Served] = set()
         self.ends: dict[int, _Served] = {}
+        self.turned_at: dict[int, float] = {}
+        """When the last bytes of an echo came that were sent back, by the echo's tag."""
 
     async def start(self) -> str:
         """Listen; return the address, host:port."""
@@ -178,15 +182,20 @@ class Reflector:
         self.address = f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
         return self.address
 
+    def tag(self) -> int:
+        """The tag of a new measurement."""
+        return next(self._tags)
+
     def meter(self) -> tuple[int, RateMeter]:
         """Return the tag of a new measurement, and the meter of the bytes that arrive for it."""
-        tag, meter = next(self._tags), RateMeter()
+        tag, meter = self.tag(), RateMeter()
         self.meters[tag] = meter
         return tag, meter
 
     def forget(self, tag: int) -> None:
         """End the connection of a measurement."""
         self.meters.pop(tag, None)
+        self.turned_at.pop(tag, None)
         if (end := self.ends.pop(tag, None)) is not None:
             end.reset()
 
@@ -244,11 +253,18 @@ class Bulk:
 
 
 class RawEcho(_End):
-    """A connection whose small messages are sent back."""
+    """A connection whose small messages are sent back.
 
-    def __init__(self, host: str, port: int, clock: Clock) -> None:
+    Args:
+        reflector: what sends them back, if its instants matter.
+    """
+
+    def __init__(
+        self, host: str, port: int, clock: Clock, reflector: Reflector | None = None
+    ) -> None:
         super().__init__()
-        self._where, self._clock = (host, port), clock
+        self._where, self._clock, self._reflector = (host, port), clock, reflector
+        self._tag = reflector.tag() if reflector is not None else 0
         self._missing = 0
         self._back: asyncio.Future[float] | None = None
 
@@ -258,10 +274,18 @@ class RawEcho(_End):
         Raises:
             Unreachable: the gateway does not accept the connection.
         """
-        await _connected(self._where, ReflectorCommand.ECHO, 0, self)
+        await _connected(self._where, ReflectorCommand.ECHO, self._tag, self)
 
     async def close(self) -> None:
+        if self._reflector is not None:
+            self._reflector.forget(self._tag)
         self.reset()
+
+    @property
+    def turned_at(self) -> float:
+        """When the last message came to the reflector."""
+        assert self._reflector is not None
+        return self._reflector.turned_at[self._tag]
 
     async def round_trip_s(self, patience_s: float) -> float:
         """Measure the round trip of a small message, in seconds.

@@ -10,6 +10,16 @@ Quantity = Literal[
     "rtt",
     "fairness up",
     "fairness down",
+    "delay up",
+    "delay down",
+    "jitter",
+    "late echoes",
+    "queue up",
+    "queue down",
+    "start up",
+    "start down",
+    "gap up",
+    "gap down",
     "grpc up",
     "grpc down",
     "grpc rtt",
@@ -20,10 +30,10 @@ SHARED = "shared"
 
 
 def unit_of(quantity: Quantity) -> str:
-    """Unit of a quantity: "bit/s", "s", or "1" for an index."""
-    if quantity in ("rtt", "grpc rtt"):
-        return "s"
-    return "1" if quantity.startswith("fairness") else "bit/s"
+    """Unit of a quantity: "bit/s", "s", or "1" for an index or a share."""
+    if quantity.startswith(("rate", "grpc")) and quantity != "grpc rtt":
+        return "bit/s"
+    return "1" if quantity.startswith(("fairness", "late")) else "s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,7 @@ class Row:
         tolerance: the largest absolute deviation that counts as inside.
         ok: whether the deviation is inside the tolerance; None if there is nothing to compare, or
             if the row is only for information.
+        loaded: whether the machine was too loaded to judge it, so that `ok` says nothing.
     """
 
     group: str
@@ -71,6 +82,7 @@ class Row:
     tolerance: float | None = None
     ok: bool | None = None
     note: str = ""
+    loaded: bool = False
 
 
 def compared(
@@ -110,13 +122,18 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether no measurement is outside its tolerance."""
-        return not self.outside
+        """Whether everything that has a tolerance is known to be inside."""
+        return not (self.outside or self.unjudged)
 
     @property
     def outside(self) -> Sequence[Row]:
         """The rows that are outside their tolerances."""
-        return [row for row in self.rows if row.ok is False]
+        return [row for row in self.rows if row.ok is False and not row.loaded]
+
+    @property
+    def unjudged(self) -> Sequence[Row]:
+        """The rows that the machine was too loaded to judge."""
+        return [row for row in self.rows if row.loaded]
 
     def to_json(self) -> dict[str, Any]:
         """The values that `muster verify --json` writes; rates in bit/s, times in seconds."""

@@ -22,8 +22,13 @@ def _verdict(found: Verification) -> Iterator[str]:
     judged = [row for row in found.rows if row.ok is not None]
     if found.ok:
         yield f"All of {len(judged)} are inside their tolerances."
-    else:
+    elif found.outside:
         yield f"{len(found.outside)} of {len(judged)} are outside their tolerances."
+    if found.unjudged:
+        yield (
+            f"{len(found.unjudged)} of {len(judged)} could not be judged (?), because the machine "
+            f"was too loaded: measure again when it has less to do, or fewer --devices."
+        )
     if len(judged) < len(found.rows):
         yield "Rows without a verdict are for information: no limit was asked, or they are gRPC's."
 
@@ -45,7 +50,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         amount_text(row.quantity, row.measured),
         _difference(row.quantity, row.deviation, "+"),
         "" if row.tolerance is None else "±" + _difference(row.quantity, row.tolerance, ""),
-        {True: "ok", False: "NO", None: ""}[row.ok],
+        "?" if row.loaded else {True: "ok", False: "NO", None: ""}[row.ok],
         row.note,
     )
 
