@@ -378,6 +378,10 @@ def test_profiles_of_links_become_settings(muster: Muster, tmp_path: Path) -> No
         "tc qdisc add dev eth0 root netem delay 50ms 10ms loss 1% rate 5mbit\n"
         "tc qdisc add dev ifb0 root netem delay 50ms rate 20mbit\n"
     )
+    (tmp_path / "ge.sh").write_text(
+        "tc qdisc add dev eth0 root netem delay 40ms 6ms distribution pareto "
+        "loss gemodel 1% 50% limit 85 rate 1mbit\n"
+    )
     (tmp_path / "toxics.json").write_text(
         '{"web": {"name": "web", "toxics": [{"type": "bandwidth", "attributes": {"rate": 125}}, '
         '{"type": "latency", "attributes": {"latency": 100}}, {"type": "timeout", '
@@ -395,10 +399,15 @@ def test_profiles_of_links_become_settings(muster: Muster, tmp_path: Path) -> No
     for name, lines in {
         "connectivity.ini": ('down = "1.6 Mbit/s"', 'up = "768 kbit/s"', 'rtt = "300 ms"',
                              "loss = 0.01", "# Mobile 3G"),
-        "tc.sh": ('down = "20 Mbit/s"', 'up = "5 Mbit/s"', 'rtt = "100 ms"', 'jitter = "10 ms"'),
-        "toxics.json": ('down = "1 Mbit/s"', 'rtt = "100 ms"', "left out, see faults: timeout"),
+        "tc.sh": ('down = "20 Mbit/s"', 'up = "5 Mbit/s"', 'rtt = "100 ms"',
+                  'jitter = "5774 us"', 'jitter_distribution = "uniform"'),
+        "ge.sh": ('delay_up = "40 ms"', 'jitter = "6.928 ms"', 'jitter_distribution = "pareto"',
+                  'loss = 0.0196078', 'loss_burst = 2', 'queue_up = "122.5 kB"',
+                  'queueing = "fifo"'),
+        "toxics.json": ('down = "1 Mbit/s"', 'delay_down = "100 ms"',
+                        "left out, see faults: timeout"),
         "devtools.json": ('down = "400 kbit/s"', 'rtt = "2 s"', "# Slow"),
-        "nlc.plist": ('down = "2 Mbit/s"', 'rtt = "150 ms"', "loss = 0.1", "# Lossy"),
+        "nlc.plist": ('down = "2 Mbit/s"', 'delay_down = "100 ms"', "loss = 0.1", "# Lossy"),
     }.items():  # fmt: skip
         result = muster("trace", "import", "--link", name)
         assert result.exit_code == 0, result.output

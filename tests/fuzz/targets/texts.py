@@ -2,6 +2,7 @@
 
 import pickle
 import tomllib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.fuzz.scratch import scratch, written
 from tests.fuzz.target import Target, same
 
 from muster.client.availability.traces import AvailabilityTrace, read_traces, write_traces
+from muster.client.life.state_logs import StateLog, read_state_logs
 from muster.common.config import Section, validate
 from muster.common.distributions import AnyDistribution, AnyNumber, distribution_of
 from muster.common.errors import ConfigError
@@ -21,11 +23,14 @@ from muster.common.toml import parse_toml
 from muster.common.units import Bandwidth, Duration, Size
 from muster.emulator.expectations.language import Condition, facts_of, read_condition
 from muster.emulator.fleet.fedscale import import_fedscale
+from muster.emulator.links.profiles.profile import ForeignLink
+from muster.emulator.links.profiles.reading import read_profiles
 from muster.emulator.scenario.reading import read_scenario, setting_value
 from muster.emulator.scenario.scenario import Scenario
 
 _EXAMPLES = Path(__file__).parents[3] / "examples"
-_RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
+_DATA = Path(__file__).parents[2] / "data"
+_RECORDINGS = _DATA / "recordings"
 
 # --- scenarios and their settings ----------------------------------------------------------------
 
@@ -105,6 +110,19 @@ def _verify_recording(found: NamedRecording) -> None:
             assert again.bits.tolist() == rate.bits.tolist()
 
 
+def _verify_profiles(found: Sequence[ForeignLink]) -> None:
+    for link in found:
+        [group] = tomllib.loads(link.toml().replace("[groups.link]", "[[link]]"))["link"]
+        assert group
+
+
+def _verify_state_logs(found: dict[str, StateLog]) -> None:
+    for log in found.values():
+        for trace in log:
+            assert trace.period_s is None or trace.period_s % 86400 == 0
+            assert trace.on(0.0) == trace.start
+
+
 _CSV = b"client,start,period_s,toggles\nphone-0,1,86400,25200 61200 64800\nphone-1,0,,3600\n"
 _JSON = (
     b'{"phone-0": {"start": true, "toggles": [25200, 61200], "period_s": 86400},\n'
@@ -114,6 +132,27 @@ _FEDSCALE = {
     1: {"active": [0, 50.5], "inactive": [10, 70], "finish_time": 100},
     "2": {"active": [], "inactive": [], "finish_time": 86400.0, "model": "x"},
 }
+
+_TC = (
+    b"tc qdisc add dev eth0 root netem delay 40ms 6ms distribution pareto loss gemodel 1% 50% "
+    b"100% 0% limit 85 rate 1mbit\n"
+    b"tc qdisc add dev ifb0 root tbf rate 8mbit burst 16kb latency 50ms\n"
+)
+_TOXICS = (
+    b'{"web": {"name": "web", "toxics": [{"type": "bandwidth", "stream": "upstream", '
+    b'"attributes": {"rate": 125}}, {"type": "latency", "attributes": {"latency": 100}}]}}'
+)
+_CONDITIONER = (
+    b'<plist version="1.0"><dict><key>Lossy</key><dict><key>DownlinkBandwidth</key><integer>2'
+    b"</integer><key>UplinkDelay</key><integer>50</integer></dict></dict></plist>"
+)
+_PROFILES = [
+    _TC,
+    _TOXICS,
+    _CONDITIONER,
+    b'[3G]\nlabel="Mobile 3G"\nbwIn=1600000\nbwOut=768000\nlatency=300\nplr=1\n',
+    b'[{"title": "Slow", "download": 50000, "upload": -1, "latency": 2000}]',
+]
 
 TARGETS = (
     Target(
@@ -192,5 +231,20 @@ TARGETS = (
         refusals=(ValueError,),
         verify=_verify_recording,
         seeds=lambda: [path.read_bytes() for path in sorted(_RECORDINGS.iterdir())],
+    ),
+    Target(
+        name="link-profiles",
+        read=lambda data: read_profiles(written("profile", data)),
+        refusals=(ValueError,),
+        verify=_verify_profiles,
+        seeds=lambda: _PROFILES,
+    ),
+    Target(
+        name="state-logs",
+        read=lambda data: read_state_logs(written("states.json", data)),
+        refusals=(ValueError,),
+        verify=_verify_state_logs,
+        seeds=lambda: [(_DATA / "flash-states.json").read_bytes()],
+        mutate=json_mutation("messages", "phone", "2020-01-02 07:00:00 TAB battery_charged_on"),
     ),
 )  # fmt: skip

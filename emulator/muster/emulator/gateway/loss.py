@@ -100,6 +100,7 @@ class Stalls:
     def __init__(self, loss: Loss, seed: int, *name: str | int) -> None:
         self._loss = loss
         self._draws = seeds.stream(seed, *name)
+        self._again = seeds.stream(seed, *name, "again")
         self._ahead = self._distance()
 
     def begun(self, nbytes: int, last: bool) -> Begun:
@@ -119,7 +120,7 @@ class Stalls:
         return PACKET_BYTES * int(self._draws.geometric(self._loss.stall_ratio))
 
     def _seconds(self) -> float:
-        return self._loss.stall_s * _span(int(self._draws.geometric(1 - self._loss.share)))
+        return self._loss.stall_s * _span(int(self._again.geometric(1 - self._loss.share)))
 
 
 def packets_of(nbytes: int, last: bool) -> float:

@@ -9,6 +9,7 @@ from xml.parsers.expat import ExpatError
 from muster.emulator.links.profiles.profile import ForeignLink, number_in, tables_in
 
 _UNITS = (1e3, 1e6)
+_BROKEN = plistlib.InvalidFileException, ExpatError
 
 
 def matches(content: bytes) -> bool:
@@ -18,7 +19,7 @@ def matches(content: bytes) -> bool:
 def read(content: bytes) -> Sequence[ForeignLink]:
     try:
         found = plistlib.loads(content)
-    except (plistlib.InvalidFileException, ExpatError, ValueError, TypeError) as error:
+    except (*_BROKEN, ValueError, TypeError, LookupError) as error:
         raise ValueError(f"expected a property list, found {error}") from None
     links = []
     for name, table in _named(found):
@@ -32,6 +33,7 @@ def read(content: bytes) -> Sequence[ForeignLink]:
                 rates[0] or None,
                 rates[1] or None,
                 sum(delays_s),
+                delays_s=(delays_s[0], delays_s[1]),
                 loss=max(losses),
                 note=note if losses[0] != losses[1] else "",
             )

@@ -1,10 +1,17 @@
 """Commands of `tc` with netem or tbf. What leaves an interface is the way up, and what leaves an
-`ifb`, to which arriving packets are redirected, the way down."""
+`ifb`, to which arriving packets are redirected, the way down.
 
+The meaning of numbers is that of `tc-netem(8)` and of `net/sched/sch_netem.c`: jitter is uniform
+unless a distribution is named.
+"""
+
+import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from muster.emulator.links.profiles.profile import ForeignLink
+from muster.emulator.links.shape import JitterDistribution
 
 _TIMES = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 1.0, "": 1e-6}
 _RATES = {
@@ -12,11 +19,34 @@ _RATES = {
     for prefix, factor in (("", 1.0), ("k", 1e3), ("m", 1e6), ("g", 1e9))
     for unit, bits in (("bit", 1.0), ("bps", 8.0))
 }
+_SIZES = {"b": 1.0, "": 1.0, "k": 1024.0, "kb": 1024.0, "m": 1024.0**2, "mb": 1024.0**2}
+_PACKET_BYTES = 1500
+
 _NUMBER = r"([0-9.]+(?:e[-+]?[0-9]+)?)"
 _DELAY = re.compile(rf"\bdelay\s+{_NUMBER}([a-z]*)(?:\s+{_NUMBER}([a-z]+)(?=\s|$))?")
-_LOSS = re.compile(rf"\bloss\s+(?:random\s+)?{_NUMBER}%")
+_DISTRIBUTION = re.compile(r"\bdistribution\s+(\w+)")
+_LOSS = re.compile(rf"\bloss\s+(random\s+|gemodel\s+|state\s+)?((?:{_NUMBER}%?\s*)+)")
 _RATE = re.compile(rf"\brate\s+{_NUMBER}([a-z]+)")
+_LIMIT = re.compile(rf"\blimit\s+{_NUMBER}([a-z]*)")
+_LATENCY = re.compile(rf"\blatency\s+{_NUMBER}([a-z]*)")
 _DEVICE = re.compile(r"\bdev\s+(\S+)")
+
+_JITTERS: dict[str | None, tuple[JitterDistribution, float]] = {
+    None: ("uniform", 1 / math.sqrt(3)),
+    "uniform": ("uniform", 1 / math.sqrt(3)),
+    "normal": ("normal", 1.0),
+    "pareto": ("pareto", 2 / math.sqrt(3)),
+    "paretonormal": ("pareto", 1.0),
+}
+"""By netem's distribution, that of muster, and its standard deviation for a jitter of 1."""
+
+
+class _Way(NamedTuple):
+    """What commands say of one direction."""
+
+    bps: float | None = None
+    delay_s: float = 0.0
+    queue_bytes: float | None = None
 
 
 def matches(content: bytes) -> bool:
@@ -24,27 +54,90 @@ def matches(content: bytes) -> bool:
 
 
 def read(content: bytes) -> Sequence[ForeignLink]:
-    rates: dict[str, float] = {}
-    delay_s = jitter_s = loss = 0.0
+    ways = {"down": _Way(), "up": _Way()}
+    jitter_s, distribution, loss, run = 0.0, None, 0.0, 1.0
+    notes = ["delays are one way"]
     for number, line in enumerate(content.decode(errors="replace").splitlines(), start=1):
         text = line.strip().lower()
         if not re.search(r"\b(netem|tbf)\b", text) or text.startswith("#"):
             continue
+        device = _DEVICE.search(text)
+        way = "down" if device and device[1].startswith("ifb") else "up"
         try:
-            device = _DEVICE.search(text)
-            way = "down" if device and device[1].startswith("ifb") else "up"
-            if found := _RATE.search(text):
-                rates[way] = float(found[1]) * _factor(found[2], _RATES)
-            if found := _DELAY.search(text):
-                delay_s += float(found[1]) * _factor(found[2], _TIMES)
-                if found[3]:
-                    jitter_s = max(jitter_s, float(found[3]) * _factor(found[4], _TIMES))
-            if found := _LOSS.search(text):
-                loss = max(loss, float(found[1]) / 100)
+            ways[way] = _changed(ways[way], text)
+            if (found := _DELAY.search(text)) and found[3]:
+                jitter_s = max(jitter_s, _number(found[3]) * _factor(found[4], _TIMES))
+                named = _DISTRIBUTION.search(text)
+                distribution = named[1] if named else None
+                if distribution not in _JITTERS:
+                    known = ", ".join(filter(None, _JITTERS))
+                    raise ValueError(f"expected a distribution of {known}")
+            if (found := _LOSS.search(text)) is not None:
+                of_line = _losses((found[1] or "").strip(), found[2].split())
+                loss, run = max((loss, run), of_line[:2])
+                notes += of_line[2]
         except ValueError as error:
             raise ValueError(f"line {number}: {error}; found {line.strip()[:60]!r}") from None
-    note = "netem delays one way; the round trip is the sum of the delays of all lines"
-    return [ForeignLink("tc", rates.get("down"), rates.get("up"), delay_s, jitter_s, loss, note)]
+    jitter, deviation = _JITTERS[distribution]
+    if distribution == "paretonormal":
+        notes.append("paretonormal counts as pareto")
+    down, up = ways["down"], ways["up"]
+    link = ForeignLink(
+        name="tc",
+        down_bps=down.bps,
+        up_bps=up.bps,
+        rtt_s=down.delay_s + up.delay_s,
+        delays_s=(down.delay_s, up.delay_s),
+        jitter_s=deviation * jitter_s,
+        jitter_distribution=jitter if jitter_s else "late",
+        loss=loss,
+        loss_burst=run,
+        queues_bytes=(down.queue_bytes, up.queue_bytes),
+        note="; ".join(dict.fromkeys(notes)),
+    )
+    return [link]
+
+
+def _changed(way: _Way, text: str) -> _Way:
+    """What is known of a direction after another command."""
+    if found := _RATE.search(text):
+        way = way._replace(bps=_number(found[1]) * _factor(found[2], _RATES))
+    if found := _DELAY.search(text):
+        delay_s = _number(found[1]) * _factor(found[2], _TIMES)
+        way = way._replace(delay_s=way.delay_s + delay_s)
+    limit = _LIMIT.search(text)
+    if limit is not None and "netem" in text:
+        # Packets that are only delayed count, too.
+        delayed = (way.bps or 0.0) * way.delay_s / 8
+        queue = max(_PACKET_BYTES, _number(limit[1]) * _PACKET_BYTES - delayed)
+        way = way._replace(queue_bytes=queue)
+    elif limit is not None:
+        way = way._replace(queue_bytes=_number(limit[1]) * _factor(limit[2], _SIZES))
+    elif (found := _LATENCY.search(text)) is not None and way.bps is not None:
+        latency_s = _number(found[1]) * _factor(found[2], _TIMES)
+        way = way._replace(queue_bytes=way.bps * latency_s / 8)
+    return way
+
+
+def _losses(kind: str, numbers: Sequence[str]) -> tuple[float, float, list[str]]:
+    """The share of packets that are lost, how many in a row in the mean, and notes."""
+    values = [min(1.0, _number(number.rstrip("%")) / 100) for number in numbers]
+    if kind not in ("gemodel", "state") or not values[0]:
+        return values[0], 1.0, ["the correlation of losses is left out"] if values[1:] else []
+    p, r = values[0], values[1] if values[1:] else 1 - values[0]
+    bad, good, notes = 1.0, 0.0, list[str]()
+    if kind == "gemodel":
+        bad, good = (values[2:3] or [1.0])[0], (values[3:4] or [0.0])[0]
+    elif values[2:]:
+        notes.append("of the four states, p13 and p31 count")
+    share = p / (p + r)
+    return share * bad + (1 - share) * good, 1 / max(1e-3, 1 - (1 - r) * bad), notes
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"expected a finite number, found {text!r}")
+    return number
 
 
 def _factor(unit: str, units: dict[str, float]) -> float:

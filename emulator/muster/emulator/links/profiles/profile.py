@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from muster.common.units import DURATIONS, RATES
+from muster.emulator.links.shape import JitterDistribution
 
 
 class ForeignLink(NamedTuple):
@@ -15,7 +16,11 @@ class ForeignLink(NamedTuple):
         name: its name there.
         down_bps, up_bps: rates in bits per second; None: no limit.
         rtt_s: the round trip that it adds, in seconds.
-        loss: share of the packets that are lost.
+        delays_s: the delays towards and from the device, in seconds; None: half of it each.
+        jitter_s: standard deviation of the random part of each delay.
+        loss: share of the packets that are lost, `loss_burst` of them in a row in the mean.
+        queues_bytes: lengths of the queues before both directions, first in, first out; None: it
+            says nothing of them.
         note: what muster does otherwise; empty: nothing.
     """
 
@@ -26,6 +31,10 @@ class ForeignLink(NamedTuple):
     jitter_s: float = 0.0
     loss: float = 0.0
     note: str = ""
+    delays_s: tuple[float, float] | None = None
+    jitter_distribution: JitterDistribution = "late"
+    loss_burst: float = 1.0
+    queues_bytes: tuple[float | None, float | None] = (None, None)
 
     def toml(self) -> str:
         """The lines of a scenario that describe this link."""
@@ -33,14 +42,31 @@ class ForeignLink(NamedTuple):
         for key, bps in (("down", self.down_bps), ("up", self.up_bps)):
             if bps is not None:
                 values[key] = f'"{RATES.text(bps)}"'
-        for key, seconds in (("rtt", self.rtt_s), ("jitter", self.jitter_s)):
+        down_s, up_s = self.delays_s or (self.rtt_s / 2, self.rtt_s / 2)
+        times = {"rtt": self.rtt_s} if down_s == up_s else {"delay_down": down_s, "delay_up": up_s}
+        for key, seconds in {**times, "jitter": self.jitter_s}.items():
             if seconds:
                 values[key] = f'"{DURATIONS.text(round(seconds, 6))}"'
+        if self.jitter_s and self.jitter_distribution != "late":
+            values["jitter_distribution"] = f'"{self.jitter_distribution}"'
         if self.loss:
             values["loss"] = f"{self.loss:g}"
-        head = [f"# {self.name}", *([f"# {self.note}"] if self.note else []), "[groups.link]"]
+        if self.loss and self.loss_burst > 1:
+            values["loss_burst"] = f"{self.loss_burst:g}"
+        for key, nbytes in zip(("queue_down", "queue_up"), self.queues_bytes, strict=True):
+            if nbytes is not None:
+                values[key] = f'"{nbytes / 1000:g} kB"'
+        if any(self.queues_bytes):
+            values["queueing"] = '"fifo"'
+        told = [_one_line(text) for text in (self.name, self.note) if text]
+        head = [*(f"# {text}" for text in told), "[groups.link]"]
         found = [f"{key} = {value}" for key, value in values.items()]
         return "\n".join([*head, *(found or ['profile = "unshaped"'])])
+
+
+def _one_line(text: str) -> str:
+    """A text as a comment can have it."""
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def number_in(table: Mapping[str, Any], key: str, default: float | None = None) -> float:

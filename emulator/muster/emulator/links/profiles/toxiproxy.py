@@ -1,6 +1,7 @@
 """Proxies of Toxiproxy with their toxics, as its HTTP API lists them: `latency` in ms one way, and
 `bandwidth` in kB/s for each connection, downstream unless they say otherwise."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,20 +21,30 @@ def read(content: bytes) -> Sequence[ForeignLink]:
 
 
 def _link(proxy: Mapping[str, Any]) -> ForeignLink:
-    name, rates, rtt_s, jitter_s, left_out = str(proxy.get("name", "proxy")), {}, 0.0, 0.0, []
+    name, rates, jitter_s, left_out = str(proxy.get("name", "proxy")), {}, 0.0, []
+    delays_s = {"down": 0.0, "up": 0.0}
     for toxic in proxy["toxics"]:
         if not isinstance(toxic, Mapping) or not isinstance(toxic.get("attributes"), Mapping):
             raise ValueError(f"{name}: expected toxics with attributes, found {toxic!r:.60}")
         attributes, kind = toxic["attributes"], toxic.get("type")
+        way = "up" if toxic.get("stream") == "upstream" else "down"
         if kind == "latency":
-            rtt_s += number_in(attributes, "latency", 0) / 1000
+            delays_s[way] += number_in(attributes, "latency", 0) / 1000
             jitter_s = max(jitter_s, number_in(attributes, "jitter", 0) / 1000)
         elif kind == "bandwidth":
-            way = "up" if toxic.get("stream") == "upstream" else "down"
             rates[way] = 8000 * number_in(attributes, "rate")
         else:
             left_out.append(str(kind))
     note = "the rate is that of the device, and not of each connection" if rates else ""
     if left_out:
         note = "; ".join(filter(None, [note, f"left out, see faults: {', '.join(left_out)}"]))
-    return ForeignLink(name, rates.get("down"), rates.get("up"), rtt_s, jitter_s, note=note)
+    return ForeignLink(
+        name,
+        rates.get("down"),
+        rates.get("up"),
+        sum(delays_s.values()),
+        jitter_s / math.sqrt(3),  # Toxiproxy's jitter is uniform
+        note=note,
+        delays_s=(delays_s["down"], delays_s["up"]),
+        jitter_distribution="uniform",
+    )
