@@ -19,6 +19,7 @@ from muster.cli.options import Commands
 from muster.cli.projects import flower, init
 from muster.cli.running import down, run, up
 from muster.cli.traces import trace
+from muster.cli.worst import worst
 from muster.common.installation import VERSION
 
 
@@ -36,6 +37,7 @@ for command in (
     study,
     what_if,
     league,
+    worst,
     life,
     calibrate,
     flower,

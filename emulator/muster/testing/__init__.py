@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from muster.testing.references import ReferenceRound, agrees_with, assert_golden, benchmark_rule
     from muster.testing.rule_run import RuleRun
     from muster.testing.strategies import availability, cohorts, contributions, courses
+    from muster.testing.worst_cases import worst_case
 
 __all__ = [
     "LAWS",
@@ -45,6 +46,7 @@ __all__ = [
     "contributions",
     "courses",
     "twenty_devices",
+    "worst_case",
 ]
 
 _WHERE = {
@@ -68,6 +70,7 @@ _WHERE = {
     "contributions": "muster.testing.strategies",
     "courses": "muster.testing.strategies",
     "twenty_devices": "muster.testing.fleets",
+    "worst_case": "muster.testing.worst_cases",
 }
 
 

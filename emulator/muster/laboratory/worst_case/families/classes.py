@@ -1,0 +1,21 @@
+"""All devices of a class of the data are away."""
+
+from collections.abc import Mapping, Sequence
+
+from muster.laboratory.worst_case.families.contract import SetsAway
+from muster.laboratory.worst_case.schedule import FaultlessRun
+
+
+class Classes(SetsAway):
+    """A set has the devices with more examples of a label than of any other."""
+
+    def refusal(self, course: FaultlessRun) -> str | None:
+        if len(course.classes) > 1:
+            return None
+        return (
+            f"expected a task whose devices have different labels, found {len(course.classes)} "
+            f"label that prevails on devices; name another family"
+        )
+
+    def sets(self, course: FaultlessRun) -> Mapping[str, Sequence[str]]:
+        return course.classes

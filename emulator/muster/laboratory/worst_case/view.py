@@ -1,0 +1,36 @@
+"""Shows a worst case as text and as values."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from muster.emulator.records.summary import clean, percent_text
+from muster.emulator.records.tabular import aligned
+from muster.laboratory.worst_case.finding import WorstCase
+
+
+def describe(found: WorstCase) -> str:
+    """Describe a worst case in lines."""
+    mean = f"{found.random_mean:.4g} ± {found.random_half:.2g}"
+    ratio = "–: random schedules do no harm" if math.isnan(found.ratio) else f"{found.ratio:.3g}"
+    rows = [
+        ["rule", f"{clean(found.rule)}, family {found.family}"],
+        ["budget", f"{percent_text(found.budget)}: {found.limit:,} device-rounds"],
+        [
+            found.against,
+            f"{found.without:.4g} without a schedule, {found.worst:.4g} with the worst",
+        ],
+        ["harm", f"{found.harm:.4g}; before it was made shorter {found.searched_harm:.4g}"],
+        ["random", f"{mean} on average, at most {found.random_max:.4g}"],
+        ["worst ÷ random", ratio],
+        ["played", f"{found.runs:,} schedules"],
+        ["schedule", f"{clean(found.words)} ({found.struck:,} device-rounds)"],
+        ["model", found.model_sha256],
+    ]
+    return "\n".join(aligned(rows))
+
+
+def numbers_of(found: WorstCase) -> Mapping[str, Any]:
+    """The result as values for programs; docs/commands.md explains every key."""
+    return dataclasses.asdict(found) | {"ratio": found.ratio}
