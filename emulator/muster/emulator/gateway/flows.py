@@ -85,10 +85,10 @@ class Flow:
         "_credit",
         "_credit_at",
         "_draws",
+        "_held_until",
         "_last",
         "_loss",
         "_paced_until",
-        "_stalled_until",
         "_stalls",
         "_start",
         "_window",
@@ -107,7 +107,7 @@ class Flow:
         self.ended = self.gone = False
         self._arrivals: deque[tuple[float, int]] = deque()
         self._credit, self._credit_at = float(_CREDIT_BYTES), 0.0
-        self._stalled_until = self._paced_until = self._last = -math.inf
+        self._held_until = self._paced_until = self._last = -math.inf
         self._start: SlowStart | None = None
         self._window: CongestionWindow | None = None
         self._loss: Loss | None = None
@@ -116,10 +116,10 @@ class Flow:
 
     def usable_at(self) -> float:
         """The instant at which the first queued bytes could begin to leave. There must be some."""
-        held_until = max(self._stalled_until, self._paced_until)
-        if (window := self._congestion()) is not None:
-            held_until = max(held_until, window.opens_at())
-        return max(self._arrivals[0][0], held_until)
+        at = max(self._arrivals[0][0], self._held_until)
+        if self.lane.link.slow_start is None:
+            return at
+        return max(at, self._congestion(self.lane.link.slow_start).opens_at())
 
     @property
     def head(self) -> float:
@@ -128,16 +128,18 @@ class Flow:
 
     def usable(self, instant: float) -> int:
         """Queued bytes that had arrived at an instant and may leave."""
-        if max(self._stalled_until, self._paced_until) > instant:
+        if self._held_until > instant:
             return 0
-        arrived, window = self.arrived(instant), self._congestion()
-        return arrived if window is None else int(min(arrived, window.room(instant)))
+        arrived = self.arrived(instant)
+        if self.lane.link.slow_start is None:
+            return arrived
+        return int(min(arrived, self._congestion(self.lane.link.slow_start).room(instant)))
 
-    def _congestion(self) -> CongestionWindow | None:
-        """The congestion window; None: the link has no slow start."""
-        if (start := self.lane.link.slow_start) != self._start:
+    def _congestion(self, start: SlowStart) -> CongestionWindow:
+        """The congestion window; a new one if the link begins otherwise than before."""
+        if self._window is None or start != self._start:
             self._start = start
-            self._window = CongestionWindow(start, self.lane.holds_bytes) if start else None
+            self._window = CongestionWindow(start, self.lane.holds_bytes)
         return self._window
 
     def arrived(self, instant: float) -> int:
@@ -183,8 +185,8 @@ class Flow:
             start: when they began to.
         """
         left = self._resent_at(passed, nbytes, start)
-        if self._window is not None:
-            self._window.sent(nbytes, start, left)
+        if self.lane.link.slow_start is not None:
+            self._congestion(self.lane.link.slow_start).sent(nbytes, start, left)
         return left
 
     def _resent_at(self, left: float, nbytes: int, start: float) -> float:
@@ -194,7 +196,7 @@ class Flow:
             self._stalls = Stalls(loss, self.lane.seed, "loss", *self.name) if loss else None
         if loss is None or self._stalls is None:
             return left
-        self._paced_until = max(self._paced_until, start) + nbytes / loss.bound
+        self._paced_until = self._held_until = max(self._paced_until, start) + nbytes / loss.bound
         last = not self.queued
         stalls, stalled_s = self._stalls.begun(nbytes, last)
         self.lane.stalls += stalls
@@ -202,7 +204,7 @@ class Flow:
         self.lane.packets += packets_of(nbytes, last)
         left = max(left, self._paced_until) + stalled_s
         if stalls:
-            self._stalled_until = left
+            self._held_until = left
         return left
 
     def due_at(self, left: float) -> float:
