@@ -215,6 +215,12 @@ class LinkModel(Section):
         in its queue."""
         return max(self.down_bps or 0.0, self.up_bps or 0.0) * (self.rtt_s + self.queue_s) / 8
 
+    @property
+    def late_s(self) -> float:
+        """Seconds after which the answer to a small message may come: a round trip, in which it
+        waits in a full queue and in a handover."""
+        return self.rtt_s + self.queue_s + self.gap_s
+
     def patience_s(self, bytes_in_flight: float) -> float:
         """Seconds after which a silent peer may be considered dead.
 
@@ -222,8 +228,7 @@ class LinkModel(Section):
         rate, and some round trips, so that a slow upload does not count as a death.
         """
         slower = min(self.down_bps or math.inf, self.up_bps or math.inf)
-        waits_s = 2 * self.queue_s + self.gap_s
-        return 2 * 8 * bytes_in_flight / slower + 4 * self.rtt_s + waits_s
+        return 2 * 8 * bytes_in_flight / slower + 2 * self.rtt_s + 2 * self.late_s
 
 
 class Cell(Section):

@@ -247,6 +247,7 @@ def test_patience_and_windows_cover_what_waits_in_a_queue() -> None:
     line = model_of(Shape(up_bps=1e6, rtt_s=0.1, queue_up_bytes=250_000))
     assert line.queue_s == 2.0
     assert line.under_way_bytes == pytest.approx(262_500)
+    assert line.late_s == pytest.approx(2.1)
     assert line.patience_s(0) == pytest.approx(4.4)
 
 

@@ -131,10 +131,11 @@ class Presence:
     # --- watching --------------------------------------------------------------------------------
 
     async def watch_for_absence(self) -> None:
-        """Count a device as gone if it was silent for two heartbeats, even if it is connected."""
+        """Count a device as gone if it was silent for two heartbeats, even if it is connected. They
+        may wait in a queue of its link, and in handovers."""
         devices, heartbeat_s = self._fleet.devices.values(), self._settings.heartbeat_s
-        rtt_s = max((device.line.rtt_s for device in devices), default=0.0)
-        patience_s = 2 * heartbeat_s + 2 * rtt_s
+        late_s = max((device.line.late_s for device in devices), default=0.0)
+        patience_s = 2 * heartbeat_s + 2 * late_s
         while True:
             now = self._patience.monotonic()
             for pack in self._fleet.packs():
