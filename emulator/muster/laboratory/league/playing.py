@@ -79,12 +79,13 @@ def _play(folder: Path, plan: LeaguePlan, jobs: int, say: Say, clock: Clock) -> 
         cells = plan.cells
         missing = [cell for cell in cells if not has_ended(folder / cell.folder)]
         reporter = ProgressReporter(cells, missing, jobs, say)
-        Workers(folder, IN_MEMORY, jobs, clock).run(missing, reporter.ended)
+        stopped = Workers(folder, IN_MEMORY, jobs, clock).run(missing, reporter.ended)
         say("writing the tables")
         # As in `conclusion`: pandas and matplotlib take seconds to import.
         from muster.laboratory.league.page import write_pages
         from muster.laboratory.league.standings import standings_of
 
-        found = standings_of(folder, plan, reporter.problems)
+        # Who stops a league stops its runs, too: that is no failure of theirs.
+        found = standings_of(folder, plan, {} if stopped else reporter.problems)
         write_pages(found)
         return found
