@@ -134,6 +134,10 @@ simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from 
 replays: install  ## play N=1000 drawn runs again from their life records: each must end with the same model
 	$(BIN)/python -m muster.laboratory.proof --number $(if $(filter file,$(origin N)),1000,$(N)) --first $(FIRST)
 
+WORST_RUNS = $(if $(filter file,$(origin N)),40,$(N))
+worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (about 10 minutes)
+	$(BIN)/python -m muster.laboratory.worst_case.proof --runs $(WORST_RUNS)
+
 LEAGUE ?= runs/league
 league: install  ## play the league, or what is left of it in LEAGUE=runs/league, and write docs/league-table.md and .csv (about 15 minutes)
 	if [ -d $(LEAGUE) ]; then $(BIN)/muster league --resume $(LEAGUE); else $(BIN)/muster league --out $(LEAGUE); fi
@@ -213,4 +217,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: league league-check flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray
+.PHONY: worst-cases league league-check flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray

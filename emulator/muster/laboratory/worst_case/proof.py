@@ -1,0 +1,129 @@
+"""Proof that the search finds known weaknesses: rules that are fragile in a known way are broken in
+that way.
+
+    python -m muster.laboratory.worst_case.proof --runs 40
+
+It is started in the clone, because it reads the examples. The rows are those of the table in
+docs/worst-case.md.
+"""
+
+import argparse
+import math
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from muster.laboratory.worst_case.finding import WorstCase, worst_of
+
+
+class Weakness(NamedTuple):
+    """What is known of a rule.
+
+    Attributes:
+        why: why it is fragile there.
+        family, against: how it is broken.
+        settings: of the scenario.
+        words: what the schedule that is found says, in one of these words.
+    """
+
+    why: str
+    example: str
+    family: str
+    against: str
+    rounds: int
+    settings: tuple[str, ...]
+    words: tuple[str, ...] = ("",)
+
+
+_TWO_GROUPS = (
+    'groups.0.availability={ kind = "bernoulli", probability = 0.9 }',
+    'groups.1.availability={ kind = "bernoulli", probability = 0.9 }',
+)
+"""Two groups with other data that are there as often, so that only the schedule divides them."""
+
+WEAKNESSES = (
+    Weakness(
+        "fedavg forgets a group that is away", "unavailable.toml", "groups", "loss", 40,
+        ("server.aggregator=fedavg", *_TWO_GROUPS), ("group often", "group seldom"),
+    ),
+    Weakness(
+        "agnostic weighs those that are there", "unavailable.toml", "groups", "loss", 40,
+        ("server.aggregator=agnostic", *_TWO_GROUPS,
+         'server.selection={ kind = "uniform", k = 8 }'), ("group often", "group seldom"),
+    ),
+    Weakness(
+        "fedavg forgets a label that is away", "digits.toml", "classes", "accuracy", 15,
+        ("server.aggregator=fedavg", "task.partition.alpha=0.1"), ("class",),
+    ),
+    Weakness(
+        "mifa remembers what is out of date", "unavailable.toml", "outages", "loss", 40,
+        ("server.aggregator=mifa", *_TWO_GROUPS),
+    ),
+    Weakness(
+        "participation-ipw learns of an absence when it is over",
+        "unavailable.toml", "groups", "loss", 40,
+        ("server.aggregator=participation-ipw", *_TWO_GROUPS), ("group often", "group seldom"),
+    ),
+)  # fmt: skip
+
+
+def broken(weakness: Weakness, runs: int, seed: int, processes: int) -> WorstCase:
+    """The worst case of a rule that is known to be fragile."""
+    with tempfile.TemporaryDirectory(prefix="muster-worst-") as scratch:
+        found, _ = worst_of(
+            Path("examples") / weakness.example,
+            budget=0.1,
+            against=weakness.against,
+            family=weakness.family,
+            rounds=weakness.rounds,
+            runs=runs,
+            seed=seed,
+            settings=(*weakness.settings, f"seed={seed}"),
+            out=Path(scratch) / "search",
+            processes=processes,
+        )
+    return found
+
+
+def as_expected(weakness: Weakness, found: WorstCase) -> bool:
+    """Whether a rule was broken in the way in which it is fragile: by more than twice what any
+    random schedule did, and, where words are known, by such a schedule."""
+    said = any(word in found.words for word in weakness.words)
+    return said and found.harm > 2 * max(0.0, found.random_max)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m muster.laboratory.worst_case.proof",
+        description=__doc__.partition("\n")[0],
+    )
+    parser.add_argument("--runs", type=int, default=40, help="schedules for each rule")
+    parser.add_argument("--seed", type=int, default=101, help="seed of scenarios and searches")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    failed = 0
+    _print("| rule, family | without | random | worst found | ratio | runs | schedule |")
+    _print("|---|---|---|---|---|---|---|")
+    for weakness in WEAKNESSES:
+        found = broken(weakness, arguments.runs, arguments.seed, arguments.processes)
+        ratio = "–" if math.isnan(found.ratio) else f"{found.ratio:.2g}"
+        _print(
+            f"| {found.rule}, {found.family}, {found.against} | {found.without:.4g} | "
+            f"{found.random_mean:.2g} ± {found.random_half:.1g}, at most {found.random_max:.2g} | "
+            f"{found.harm:.3g} | {ratio} | {found.runs} | {found.words} |"
+        )
+        if not as_expected(weakness, found):
+            failed += 1
+            _print(f"not as expected: {weakness.why}")
+    return 1 if failed else 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
