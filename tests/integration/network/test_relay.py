@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from muster.common.lines import SharedLine
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Queueing, Shape
 
 if TYPE_CHECKING:
     from tests.integration.network.conftest import Start
@@ -164,3 +164,29 @@ async def test_settings_that_change_all_the_time_lose_and_reorder_nothing(
         if chance.random() < 0.1:
             world.gateway.set_shared(None, chance.choice([None, 300e6]))
     assert b"".join(pieces) == data
+
+
+async def test_a_connection_in_slow_start_waits_for_round_trips(start: Start) -> None:
+    world = await start(Shape(rtt_s=0.1, initial_window=10))
+    device, server = await world.connect()
+    there = noise(14_600 * 7 + 1)  # 10, 20 and 40 packets, and a byte in the fourth round trip
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(device.send(there), server.receive(len(there)))
+    assert asyncio.get_running_loop().time() - began >= 3.5 * 0.1
+
+
+@pytest.mark.parametrize("queueing", ["fifo", "fair"])
+async def test_a_message_waits_behind_what_came_before_it_or_passes(
+    start: Start, queueing: Queueing
+) -> None:
+    world = await start(Shape(up_bps=1e6, queue_up_bytes=131_072, queueing=queueing))
+    bulk, message = await world.connect(), await world.connect()
+    there, device = noise(100_000), world.gateway.devices["a"]
+    bulk[0].writer.write(there)
+    while device.read["up"] < len(there):  # until all of it is in the queue
+        await asyncio.sleep(0)
+    await message[0].send(b"?")
+    await message[1].receive(1)
+    passed = device.delivered["up"] < len(there)
+    assert passed is (queueing == "fair")
+    assert await bulk[1].receive(len(there)) == there

@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from muster.common import seeds
 from muster.common.clock import Clock
@@ -161,24 +162,24 @@ class _Verifier:
         lines = [line for of_gateway in self._lines for line in of_gateway]
         await self._set_upstream(await self._reflector.start())
         await self._share(lift=True)
-        rows = await self._judged(self._round_trips(lines))
-        rows += await self._judged(self._echoes([line for line in lines if needs_echoes(line)]))
+        rows = await self._judged(partial(self._round_trips, lines))
+        rows += await self._judged(partial(self._echoes, lines))
         for direction in _DIRECTIONS:
-            rows += await self._judged(self._rates(lines, direction))
-            rows += await self._judged(self._queues(lines, direction))
+            rows += await self._judged(partial(self._rates, lines, direction))
+            rows += await self._judged(partial(self._queues, lines, direction))
         if grpc:
             rows += await self._grpc()
             await self._set_upstream(self._reflector.address)
         await self._share(lift=False)
         for direction in _DIRECTIONS:
-            rows += await self._judged(self._shared(direction))
+            rows += await self._judged(partial(self._shared, direction))
         return rows
 
-    async def _judged(self, measuring: Awaitable[list[Row]]) -> list[Row]:
-        """Rows that say if the machine was too loaded to judge them."""
+    async def _judged(self, measure_rows: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
+        """Measure rows, which say if the machine was too loaded to judge them."""
         before = [await gateway.controller.stats([]) for gateway in self._gateways]
         async with self._lateness.watched():
-            rows = await measuring
+            rows = await measure_rows()
         after = [await gateway.controller.stats([]) for gateway in self._gateways]
         late_s = max(map(gateway_lateness_s, before, after), default=0.0)
         return unjudged(rows, max(late_s, self._lateness.seconds), self._tolerances)
@@ -251,6 +252,7 @@ class _Verifier:
     async def _echoes(self, lines: Sequence[MeasuredLink]) -> list[Row]:
         """Delays one way, jitter and lost packets of links that have them."""
         rows: list[Row] = []
+        lines = [line for line in lines if needs_echoes(line)]
         for batch in batches(lines, [0.0] * len(lines), 1.0, _AT_ONCE):
             self._show(f"delays and losses of {_named(batch)}, {self._seconds:g} s")
             found = await asyncio.gather(
@@ -277,8 +279,8 @@ class _Verifier:
             fills_s = 2 * queue_s(line, direction, clock.monotonic() + second_0)
             slow_s = _FIRST_ROUNDS * line.shape.rtt_s if line.shape.initial_window else 0.0
             await clock.sleep_until(clock.monotonic() + _FILLING_S + fills_s + slow_s)
-            one = 1  # its echoes would wait for each other in the queue
-            echoes = await echo_delays(line, self._reflector, clock, self._seconds, one)
+            # One connection: the echoes of several would wait for each other in the queue.
+            echoes = await echo_delays(line, self._reflector, clock, self._seconds, connections=1)
         finally:
             await flow.close()
         await emptied([line], clock)
