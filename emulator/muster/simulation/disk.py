@@ -4,7 +4,7 @@ SQLite and files are real. A killed process loses nothing that it handed to the 
 are still replaced by copies, so that a file which the dead process holds open is not the file that
 its successor opens. A power cut keeps synced data; the seed decides what remains of the rest.
 
-Commits do not wait for the real disk, which would take a quarter of the time of a small run.
+Commits do not wait for the real disk, which would take a tenth of the time of a small run.
 """
 
 import errno
