@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from muster.common.errors import ConfigError
@@ -14,7 +14,7 @@ class Library:
 
     Args:
         path: a file of JSON lines; it is read if it exists.
-        play: plays schedules that are not there.
+        play: plays schedules that are not there; each is kept as soon as it was played.
         watch: called after each batch with the number of different schedules that were played.
 
     Raises:
@@ -24,7 +24,7 @@ class Library:
     def __init__(
         self,
         path: Path | None,
-        play: Callable[[Sequence[FaultSchedule]], list[float]],
+        play: Callable[[Sequence[FaultSchedule]], Iterable[float]],
         watch: Callable[[int], None],
     ) -> None:
         self._path, self._play, self._watch = path, play, watch

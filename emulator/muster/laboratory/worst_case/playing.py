@@ -55,11 +55,11 @@ class Plays:
         self._player = player
         self._pool = pool
 
-    def __call__(self, schedules: Sequence[FaultSchedule]) -> list[float]:
-        """The measure of each schedule."""
+    def __call__(self, schedules: Sequence[FaultSchedule]) -> Iterator[float]:
+        """Yield the measure of each schedule."""
         if self._pool is None:
-            return [self._player.play(schedule) for schedule in schedules]
-        return list(self._pool.map(_play, schedules))
+            return map(self._player.play, schedules)
+        return self._pool.map(_play, schedules)
 
 
 @contextmanager
