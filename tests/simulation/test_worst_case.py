@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
 from muster.emulator.run_audit.auditing import audit
+from muster.laboratory.worst_case import finding
 from muster.testing import worst_case
 
 EXAMPLE = Path(__file__).parents[2] / "examples/unavailable.toml"
@@ -72,9 +73,14 @@ def test_a_test_can_ask_for_the_worst_case() -> None:
         (("--set", "server.aggregator=feduca"), "server.aggregator"),
     ],
 )
-def test_questions_without_an_answer_are_refused(
-    arguments: tuple[str, ...], message: str, tmp_path: Path
+def test_questions_without_an_answer_are_refused_before_anything_is_played(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("something was made or played")
+
+    monkeypatch.setattr(finding, "simulate_run", never)
+    monkeypatch.setattr(finding, "new_folder", never)
     result = worst(tmp_path / "out", *arguments)
     assert result.exit_code == 2, result.output
     assert message in result.stderr

@@ -38,9 +38,9 @@ from muster.emulator.run_folder.folder import shown
 )
 @click.option(
     "--family",
-    default="groups",
-    show_default=True,
-    help="independent, groups, classes, outages, participation or late.",
+    metavar="NAME",
+    help="independent, groups, classes, outages, participation or late; default groups if the "
+    "scenario has several, otherwise outages.",
 )
 @click.option(
     "--runs",
@@ -77,7 +77,7 @@ def worst(
     budget: float,
     rounds: int | None,
     against: str,
-    family: str,
+    family: str | None,
     runs: int,
     seed: int,
     processes: int,

@@ -12,7 +12,7 @@ def worst_case(
     *,
     budget: float = 0.1,
     against: str = "loss",
-    family: str = "groups",
+    family: str | None = None,
     runs: int = 40,
     seed: int = 1,
     settings: Sequence[str] = (),
@@ -24,6 +24,7 @@ def worst_case(
 
     Args:
         scenario: the file of a scenario.
+        family: the kind of schedules; None: groups if the scenario has several, else outages.
         settings: `key=value` as for `--set`.
 
     Raises:

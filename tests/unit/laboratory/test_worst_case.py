@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from muster.common.errors import ConfigError
 from muster.common.life_record import LifeDevice, LifeRecord, LifeRound, LifeRow, life_record
-from muster.laboratory.worst_case.families import FAMILIES
+from muster.laboratory.worst_case.families import FAMILIES, usual_family
 from muster.laboratory.worst_case.library import Library
 from muster.laboratory.worst_case.schedule import (
+    Divisions,
     FaultlessRun,
     FaultSchedule,
     course_of,
@@ -46,14 +47,14 @@ def record() -> LifeRecord:
 
 def course(budget: float = 0.2, outlives_round: bool = True) -> FaultlessRun:
     classes = {"0": ["a-1", "b-1"], "1": ["a-2", "b-2"]}
-    return course_of(record(), budget, classes, outlives_round)
+    return course_of(record(), budget, Divisions(GROUPS, classes, outlives_round))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 @given(data=st.data())
 def test_every_schedule_of_a_family_keeps_within_the_budget(name: str, data: st.DataObject) -> None:
     run, family = course(), FAMILIES[name]
-    assert family.refusal(run) is None
+    assert family.refusal(run.divisions) is None
     size = family.size(run)
     assert size >= 2
     numbers = st.lists(st.floats(0, 1), min_size=size, max_size=size)
@@ -64,6 +65,12 @@ def test_every_schedule_of_a_family_keeps_within_the_budget(name: str, data: st.
     there = {(r.round, r.client): r for r in struck(record(), found).rows}
     other = [r for r in record().rows if there[r.round, r.client].counted != r.counted]
     assert len(other) <= run.limit
+
+
+def test_without_a_name_groups_are_searched_if_there_are_several() -> None:
+    several = course().divisions
+    assert usual_family(several) == "groups"
+    assert usual_family(several._replace(groups={"a": ["a-1", "a-2"]})) == "outages"
 
 
 def test_simple_schedules_take_one_set_and_use_the_budget() -> None:

@@ -14,18 +14,25 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.common.life_record import LifeRecord, read_life, write_life
-from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.lives import by_group, task_of
+from muster.emulator.planning.plan import plan
 from muster.emulator.records.intervals import interval
 from muster.emulator.records.life import life_of_run
 from muster.emulator.run_folder.folder import making, new_folder
-from muster.emulator.scenario.population import names_of, population
+from muster.emulator.scenario.population import Resident, population
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
-from muster.laboratory.worst_case.families import FAMILIES, Family
+from muster.laboratory.worst_case.families import FAMILIES, usual_family
 from muster.laboratory.worst_case.library import Library
-from muster.laboratory.worst_case.measure import measure_of
+from muster.laboratory.worst_case.measure import FinalMeasure, measure_of
 from muster.laboratory.worst_case.playing import Player, as_played, playing
-from muster.laboratory.worst_case.schedule import FaultlessRun, FaultSchedule, course_of, struck
+from muster.laboratory.worst_case.schedule import (
+    Divisions,
+    FaultSchedule,
+    course_of,
+    limit_of,
+    struck,
+)
 from muster.laboratory.worst_case.search import search
 from muster.laboratory.worst_case.shrinking import shrunk
 from muster.laboratory.worst_case.words import in_words
@@ -89,7 +96,7 @@ def worst_of(
     *,
     budget: float,
     against: str,
-    family: str = "groups",
+    family: str | None = None,
     rounds: int | None = None,
     runs: int = 200,
     seed: int = 1,
@@ -105,6 +112,7 @@ def worst_of(
     Args:
         scenario: the file of a scenario.
         against: `accuracy`, `loss`, or `group:NAME` for the loss of a group.
+        family: the kind of schedules; None: groups if the scenario has several, else outages.
         rounds: in place of `server.rounds`.
         runs: how many schedules to search with; some more are played to make the result shorter.
         settings: `key=value` as for `--set`.
@@ -113,7 +121,7 @@ def worst_of(
     Raises:
         ConfigError: the question has no answer; nothing was started.
     """
-    if family not in FAMILIES:
+    if family is not None and family not in FAMILIES:
         raise ConfigError(f"--family: expected one of {', '.join(FAMILIES)}, found {family!r}")
     if runs < FEWEST_RUNS:
         raise ConfigError(f"--runs: expected at least {FEWEST_RUNS}, found {runs}")
@@ -128,7 +136,14 @@ def worst_of(
         changes.append(("server.evaluate_groups", True))
         plain = read_scenario(scenario, changes, data)
     _require_playable(plain)
-    classes = _classes(plain)
+    if measure.column == "accuracy" and not plain.task.has_accuracy:
+        raise _unmeasured(measure)
+    residents = population(plain)
+    divisions = _divisions(plain, residents)
+    family = family or usual_family(divisions)
+    if why := FAMILIES[family].refusal(divisions):
+        raise ConfigError(f"--family {family}: {why}")
+    _require_budget(budget, _planned(plain))
     question = {
         "scenario": plain.to_toml(), "budget": budget, "against": against, "family": family,
         "runs": runs, "seed": seed,
@@ -136,14 +151,11 @@ def worst_of(
     place = _folder(plain.name, out, question)
     with making(place):
         record = _undisturbed(place, plain)
-        course = course_of(record, budget, classes, plain.server.mode.outlives_round())
-        _require_schedules(course, FAMILIES[family], family, budget)
+        course = course_of(record, budget, divisions)
+        _require_budget(budget, len(course.cells))
         without = measure.value(place / _UNDISTURBED)
         if not math.isfinite(without):
-            raise ConfigError(
-                f"--against: expected a measure of the scenario, found no {measure.column} of its "
-                f"last version"
-            )
+            raise _unmeasured(measure)
         write_atomic(place / QUESTION, orjson.dumps(question))
     player = Player(scenario.resolve(), changes, data, record, measure)
     with playing(player, processes) as plays:
@@ -184,27 +196,54 @@ def _require_playable(scenario: Scenario) -> None:
     validate(Scenario, values, f"the scenario {scenario.name}, played from a record")
 
 
-def _classes(scenario: Scenario) -> Mapping[str, Sequence[str]]:
-    """By label, the devices that have more of it than of any other."""
-    text = task_of(scenario, population(scenario)).to_json()
-    task = open_task(text, scenario.devices, scenario.seed)
+def _divisions(scenario: Scenario, residents: Sequence[Resident]) -> Divisions:
+    enrolled = {
+        group.name: [resident for resident in of_group if resident.enrolled]
+        for group, of_group in by_group(scenario, residents)
+    }
+    groups = {name: [each.client for each in there] for name, there in enrolled.items() if there}
+    classes = _classes(scenario, residents)
+    return Divisions(groups, classes, scenario.server.mode.outlives_round())
+
+
+def _classes(scenario: Scenario, residents: Sequence[Resident]) -> Mapping[str, Sequence[str]]:
+    """By label, the enrolled devices that have more of it than of any other."""
+    task = open_task(task_of(scenario, residents).to_json(), scenario.devices, scenario.seed)
     found: dict[str, list[str]] = {}
-    for place, (client, _) in enumerate(names_of(scenario.groups)):
-        y = np.asarray(task.client(place).y)
+    for resident in residents:
+        if not resident.enrolled:
+            continue
+        y = np.asarray(task.client(resident.index).y)
         if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or not len(y):
             return {}
-        found.setdefault(str(Counter(y.tolist()).most_common(1)[0][0]), []).append(client)
+        label = str(Counter(y.tolist()).most_common(1)[0][0])
+        found.setdefault(label, []).append(resident.client)
     return dict(sorted(found.items()))
 
 
-def _require_schedules(course: FaultlessRun, family: Family, name: str, budget: float) -> None:
-    if course.limit < 1:
+def _planned(scenario: Scenario) -> int:
+    """How many updates count by the plan of the scenario: in lockstep at least as many as in the
+    run."""
+    groups = plan(scenario).groups
+    return sum(
+        int((each.in_time if each.counting is None else each.counting.folded).sum())
+        for each in groups
+    )
+
+
+def _require_budget(budget: float, cells: int) -> None:
+    if limit_of(budget, cells) < 1:
         raise ConfigError(
-            f"--budget: {budget:g} of {len(course.cells)} device-rounds allows nothing to go "
-            f"wrong; expected at least {1 / max(1, len(course.cells)):.2g}"
+            f"--budget: {budget:g} of {cells} device-rounds allows nothing to go wrong; expected "
+            f"at least {1 / max(1, cells):.2g}"
         )
-    if why := family.refusal(course):
-        raise ConfigError(f"--family {name}: {why}")
+
+
+def _unmeasured(measure: FinalMeasure) -> ConfigError:
+    return ConfigError(
+        f"--against: expected a measure of the scenario, found no {measure.column} of its last "
+        f"version"
+    )
 
 
 def _folder(name: str, out: Path | None, question: Mapping[str, Any]) -> Path:

@@ -9,6 +9,21 @@ Cell = tuple[int, str]
 """A round and a device that it calls."""
 
 
+class Divisions(NamedTuple):
+    """What is known of a scenario before it is played, and decides which families it has.
+
+    Attributes:
+        groups: the enrolled clients of each group that has any.
+        classes: by label, the clients that have more examples of it than of any other; empty if the
+            examples have no labels.
+        outlives_round: whether an update may count in a later round than that of its call.
+    """
+
+    groups: Mapping[str, Sequence[str]]
+    classes: Mapping[str, Sequence[str]]
+    outlives_round: bool
+
+
 class FaultlessRun(NamedTuple):
     """The run without a schedule, as families see it.
 
@@ -16,18 +31,21 @@ class FaultlessRun(NamedTuple):
         cells: the calls whose updates count, in the order of rounds.
         rounds: the number of rounds.
         limit: how many of the cells a schedule may strike.
-        groups: the clients of each group.
-        classes: by label, the clients that have more examples of it than of any other; empty if the
-            examples have no labels.
-        outlives_round: whether an update may count in a later round than that of its call.
+        divisions: how its devices are divided.
     """
 
     cells: Sequence[Cell]
     rounds: int
     limit: int
-    groups: Mapping[str, Sequence[str]]
-    classes: Mapping[str, Sequence[str]]
-    outlives_round: bool
+    divisions: Divisions
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return self.divisions.groups
+
+    @property
+    def classes(self) -> Mapping[str, Sequence[str]]:
+        return self.divisions.classes
 
     @property
     def clients(self) -> list[str]:
@@ -52,22 +70,21 @@ def schedule(cells: Sequence[Cell] | frozenset[Cell], delay: int = 0) -> FaultSc
     return FaultSchedule(tuple(sorted(cells)), delay)
 
 
-def course_of(
-    record: LifeRecord, budget: float, classes: Mapping[str, Sequence[str]], outlives_round: bool
-) -> FaultlessRun:
+def limit_of(budget: float, cells: int) -> int:
+    """How many of so many cells a budget, a share of them, allows to strike."""
+    # Without the small allowance, 0.29 * 100 = 28.999999999999996 would strike 28.
+    return int(budget * cells + 1e-9)
+
+
+def course_of(record: LifeRecord, budget: float, divisions: Divisions) -> FaultlessRun:
     """The course of the run that a record is of.
 
     Args:
         budget: the share of the cells that a schedule may strike.
     """
-    groups: dict[str, list[str]] = {}
-    for device in record.header.devices:
-        groups.setdefault(device.group, []).append(device.client)
     cells = [(row.round, row.client) for row in record.rows if row.counted is not None]
-    # Without the small allowance, 0.29 * 100 = 28.999999999999996 would strike 28.
-    limit = int(budget * len(cells) + 1e-9)
-    rounds = len(record.header.rounds)
-    return FaultlessRun(cells, rounds, limit, groups, classes, outlives_round)
+    limit = limit_of(budget, len(cells))
+    return FaultlessRun(cells, len(record.header.rounds), limit, divisions)
 
 
 def struck(record: LifeRecord, schedule: FaultSchedule) -> LifeRecord:

@@ -9,6 +9,7 @@ from muster.laboratory.worst_case.families.independent import Independent
 from muster.laboratory.worst_case.families.late import LateUpdates
 from muster.laboratory.worst_case.families.outages import Outages
 from muster.laboratory.worst_case.families.participation import Participation
+from muster.laboratory.worst_case.schedule import Divisions
 
 FAMILIES: Final[dict[str, Family]] = {
     "independent": Independent(),
@@ -20,4 +21,10 @@ FAMILIES: Final[dict[str, Family]] = {
 }
 """All families by name."""
 
-__all__ = ["FAMILIES", "Family"]
+
+def usual_family(divisions: Divisions) -> str:
+    """The family that is searched if none is named: groups if the scenario has several."""
+    return "outages" if FAMILIES["groups"].refusal(divisions) else "groups"
+
+
+__all__ = ["FAMILIES", "Family", "usual_family"]

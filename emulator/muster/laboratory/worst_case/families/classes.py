@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 from muster.laboratory.worst_case.families.contract import SetsAway
-from muster.laboratory.worst_case.schedule import FaultlessRun
+from muster.laboratory.worst_case.schedule import Divisions, FaultlessRun
 
 
 class Classes(SetsAway):
     """A set has the devices with more examples of a label than of any other."""
 
-    def refusal(self, course: FaultlessRun) -> str | None:
-        if len(course.classes) > 1:
+    def refusal(self, divisions: Divisions) -> str | None:
+        if len(divisions.classes) > 1:
             return None
         return (
-            f"expected a task whose devices have different labels, found {len(course.classes)} "
+            f"expected a task whose devices have different labels, found {len(divisions.classes)} "
             f"label that prevails on devices; name another family"
         )
 

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from muster.laboratory.worst_case.schedule import Cell, FaultlessRun, FaultSchedule, schedule
+from muster.laboratory.worst_case.schedule import (
+    Cell,
+    Divisions,
+    FaultlessRun,
+    FaultSchedule,
+    schedule,
+)
 
 Keys = npt.NDArray[np.float64]
 """Numbers from 0 to 1."""
@@ -15,8 +21,9 @@ Keys = npt.NDArray[np.float64]
 class Family:
     """A family of schedules. Every schedule keeps within `course.limit`."""
 
-    def refusal(self, course: FaultlessRun) -> str | None:
-        """Why the family has no schedule for a scenario, a sentence; None: it has some."""
+    def refusal(self, divisions: Divisions) -> str | None:
+        """Why the family has no schedule for a scenario, a sentence; None: it has some. It is asked
+        before anything is played."""
         return None
 
     def size(self, course: FaultlessRun) -> int:

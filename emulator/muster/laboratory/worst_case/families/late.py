@@ -2,7 +2,7 @@
 
 from muster.laboratory.worst_case.families.contract import Family, Keys
 from muster.laboratory.worst_case.families.independent import preferred
-from muster.laboratory.worst_case.schedule import FaultlessRun, FaultSchedule, schedule
+from muster.laboratory.worst_case.schedule import Divisions, FaultlessRun, FaultSchedule, schedule
 
 _MOST = 8
 """The most rounds by which an update is late."""
@@ -12,8 +12,8 @@ class LateUpdates(Family):
     """As `independent`, but the updates come late by the same number of rounds: the last key. A
     device is not called while it works; calls that are lost so are charged to the budget."""
 
-    def refusal(self, course: FaultlessRun) -> str | None:
-        if course.outlives_round:
+    def refusal(self, divisions: Divisions) -> str | None:
+        if divisions.outlives_round:
             return None
         return (
             "expected a mode in which an update may count in a later round, such as buffered; name "
