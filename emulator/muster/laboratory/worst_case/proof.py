@@ -34,7 +34,7 @@ class Weakness(NamedTuple):
     against: str
     rounds: int
     settings: tuple[str, ...]
-    words: tuple[str, ...] = ("",)
+    words: tuple[str, ...]
 
 
 _TWO_GROUPS = (
@@ -58,13 +58,19 @@ WEAKNESSES = (
         ("server.aggregator=fedavg", "task.partition.alpha=0.1"), ("class",),
     ),
     Weakness(
-        "mifa remembers what is out of date", "unavailable.toml", "outages", "loss", 40,
-        ("server.aggregator=mifa", *_TWO_GROUPS),
+        "mifa waits until every device has taken part once", "unavailable.toml", "outages", "loss",
+        40, ("server.aggregator=mifa", *_TWO_GROUPS),
+        # The first round of the scenario in which a device is there is nearly always one of these.
+        ("from round 1 to", "from round 2 to"),
     ),
     Weakness(
         "participation-ipw learns of an absence when it is over",
         "unavailable.toml", "groups", "loss", 40,
         ("server.aggregator=participation-ipw", *_TWO_GROUPS), ("group often", "group seldom"),
+    ),
+    Weakness(
+        "the buffered mode folds updates of old versions", "asynchronous.toml", "late", "loss", 20,
+        (), ("late by",),
     ),
 )  # fmt: skip
 
@@ -100,11 +106,11 @@ def main() -> int:
         description=__doc__.partition("\n")[0],
     )
     parser.add_argument("--runs", type=int, default=40, help="schedules for each rule")
-    parser.add_argument("--seed", type=int, default=101, help="seed of scenarios and searches")
+    parser.add_argument("--seed", type=int, default=7044, help="seed of scenarios and searches")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
-    failed = 0
-    _print("| rule, family | without | random | worst found | ratio | runs | schedule |")
+    failed = list[str]()
+    _print("| rule, family, measure | without | random | worst found | ratio | runs | schedule |")
     _print("|---|---|---|---|---|---|---|")
     for weakness in WEAKNESSES:
         found = broken(weakness, arguments.runs, arguments.seed, arguments.processes)
@@ -115,8 +121,9 @@ def main() -> int:
             f"{found.harm:.3g} | {ratio} | {found.runs} | {found.words} |"
         )
         if not as_expected(weakness, found):
-            failed += 1
-            _print(f"not as expected: {weakness.why}")
+            failed.append(weakness.why)
+    for why in failed:
+        _print(f"not broken as expected: {why}")
     return 1 if failed else 0
 
 
