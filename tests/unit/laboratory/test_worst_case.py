@@ -67,6 +67,15 @@ def test_every_schedule_of_a_family_keeps_within_the_budget(name: str, data: st.
     assert len(other) <= run.limit
 
 
+@pytest.mark.parametrize("budget", [0.03, 0.05, 0.1, 0.2, 1.0])
+def test_an_update_is_late_by_no_more_than_the_budget_allows(budget: float) -> None:
+    run, family = course(budget), FAMILIES["late"]
+    found = family.schedule(run, np.ones(family.size(run)))
+    there = {(r.round, r.client): r for r in struck(record(), found).rows}
+    other = [r for r in record().rows if there[r.round, r.client].counted != r.counted]
+    assert len(other) <= run.limit
+
+
 def test_without_a_name_groups_are_searched_if_there_are_several() -> None:
     several = course().divisions
     assert usual_family(several) == "groups"

@@ -24,6 +24,7 @@ class LateUpdates(Family):
         return len(course.clients) + course.rounds + 1
 
     def schedule(self, course: FaultlessRun, keys: Keys) -> FaultSchedule:
-        delay = 1 + round(float(keys[-1]) * (_MOST - 1))
-        number = max(1, course.limit // (1 + delay))
+        most = max(1, min(_MOST, course.limit - 1))  # one late update and the calls that it costs
+        delay = 1 + round(float(keys[-1]) * (most - 1))
+        number = course.limit // (1 + delay)
         return schedule(preferred(course, keys[:-1], number), delay)
