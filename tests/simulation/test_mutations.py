@@ -24,7 +24,7 @@ from muster.server.coordination.closed_round import ClosedRound
 from muster.server.coordination.coordinator import Coordinator
 from muster.server.coordination.round_commit import RoundCommit
 from muster.server.evaluation.evaluator import Evaluator
-from muster.server.evaluation.process import EvaluationResult
+from muster.server.evaluation.messages import EvaluationResult
 from muster.server.fleet.devices import ConnectedPack
 from muster.server.rounds.round import Round
 from muster.server.rpc.transfers import TransferQueue, Turn

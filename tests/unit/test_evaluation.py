@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from muster.server.evaluation.process import EvaluationResult, Order, Setup, main
+from muster.server.evaluation.messages import EvaluationResult, Order, Setup
+from muster.server.evaluation.process import main
 
 SETUP = Setup(task=json.dumps({"name": "linear", "dimension": 3}), population=2, seed=1)
 BODY = np.zeros(3, "<f4").tobytes()

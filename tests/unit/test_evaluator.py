@@ -8,7 +8,7 @@ import pytest
 
 from muster.common.errors import RunFailed
 from muster.server.evaluation.evaluator import Evaluator
-from muster.server.evaluation.process import EvaluationResult, Setup
+from muster.server.evaluation.messages import EvaluationResult, Setup
 
 MODEL = np.zeros(3, np.float32)
 SETUP = Setup(task="{}", population=1, seed=1)

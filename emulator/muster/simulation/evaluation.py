@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from muster.server.evaluation.process import EvaluationResult, Order, Setup
+from muster.server.evaluation.messages import EvaluationResult, Order, Setup
 from muster.server.runtime.beside import Writer
 from muster.simulation.virtual_time import VirtualLoop
 

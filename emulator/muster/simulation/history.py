@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from muster.client.processes.program import Pack
 from muster.common.errors import MusterError
 from muster.emulator.run_folder.folder import ADDRESS
-from muster.server.evaluation.process import Setup
+from muster.server.evaluation.messages import Setup
 from muster.server.program import ServerEnvironment, serve
 from muster.server.settings.process import ServerProcess
 from muster.simulation.disk import Disk, reading

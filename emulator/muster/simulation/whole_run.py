@@ -18,7 +18,8 @@ from muster.emulator.injection.run_faults import record_afterwards
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.scenario.recorded_life import as_played
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.evaluation.process import ModelEvaluation, Setup
+from muster.server.evaluation.messages import Setup
+from muster.server.evaluation.process import ModelEvaluation
 from muster.simulation.evaluation import Evaluate
 from muster.simulation.faults import KillAt
 from muster.simulation.history import History

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from muster.common.errors import ConfigError
+from muster.server.evaluation.messages import Part
 from muster.tasks.opening import plain_numbers
 from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask, predict, scores_examples
 
@@ -24,25 +25,6 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 256 * 2**20
 """By default, the most bytes of examples that are kept from one model to the next."""
-
-
-_NONE: dict[str, float] = {}
-
-
-class Part(NamedTuple):
-    """The result of a model on a part of the examples.
-
-    Attributes:
-        examples: number of examples; > 0.
-        loss: mean over the examples.
-        accuracy: share of right predictions; None if the task's predictions are not right or wrong.
-        metrics: the task's other metrics, by name.
-    """
-
-    examples: int
-    loss: float
-    accuracy: float | None
-    metrics: dict[str, float] = _NONE
 
 
 class _Batch(NamedTuple):

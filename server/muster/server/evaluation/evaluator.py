@@ -8,7 +8,7 @@ from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, Credentials
 from muster.common.errors import RunFailed
 from muster.common.tensors import Vector
-from muster.server.evaluation.process import EvaluationResult, Order, Setup
+from muster.server.evaluation.messages import EvaluationResult, Order, Setup
 from muster.server.runtime.beside import LONGEST_LINE, ProcessBeside, Writer
 from muster.wire.bodies import body_view, chunks
 from muster.wire.connections.streams import open_stream

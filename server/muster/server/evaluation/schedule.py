@@ -21,8 +21,8 @@ from muster.server.account.run_rows import (
 from muster.server.account.transaction import evaluation_statements, part_statements
 from muster.server.evaluation.best import BestVersion, require_measured
 from muster.server.evaluation.evaluator import Evaluator
+from muster.server.evaluation.messages import EvaluationResult, Setup
 from muster.server.evaluation.on_devices import evaluations_of
-from muster.server.evaluation.process import EvaluationResult, Setup
 from muster.server.settings.process import ServerProcess
 from muster.server.settings.server import ServerSettings
 

@@ -19,7 +19,8 @@ from muster.emulator.run_audit.promises import prepared_by
 from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.run_audit.vectors import Unknown, UnknownState, initial_of, newest_version
 from muster.server.aggregators import State
-from muster.server.evaluation.process import ModelEvaluation, Order
+from muster.server.evaluation.messages import Order
+from muster.server.evaluation.process import ModelEvaluation
 from muster.server.evaluation.schedule import setup_of
 from muster.server.settings.process import ServerProcess
 from muster.tasks.opening import open_task
