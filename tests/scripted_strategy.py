@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from muster.server.runtime.beside import Writer
 from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
-from muster.tasks.hosted import DeviceReply
+from muster.tasks.replies import DeviceReply
 
 Replies = Mapping[int, DeviceReply]
 Decide = Callable[[Sequence[Replies]], Push | StrategyEnd]

@@ -17,7 +17,7 @@ from tests.scripted_strategy import Decide, Replies, ScriptedStrategy
 from muster.common.errors import RunFailed
 from muster.common.testing import ManualClock
 from muster.server.strategy.pipe import Push, StrategyEnd
-from muster.tasks.hosted import Measured
+from muster.tasks.replies import Measured
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum
 

@@ -39,7 +39,7 @@ from muster.simulation.history import History
 from muster.simulation.invariants import model_hash
 from muster.simulation.programs import programs_of
 from muster.simulation.whole_run import simulate_run
-from muster.tasks.hosted import DeviceReply
+from muster.tasks.replies import DeviceReply
 
 FLIPS = int(os.environ.get("MUSTER_FLIPS", "36"))
 """Flips over all kinds of folders."""

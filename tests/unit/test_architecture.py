@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import TopologicalSorter
 from itertools import pairwise
@@ -25,9 +25,9 @@ EXAMPLE = ROOT / "examples/digits.toml"
 SLOW = ("torch", "pandas", "matplotlib", "sklearn", "scipy", "cvxpy")
 
 
-def loaded(program: str) -> set[str]:
-    """Which of SLOW an interpreter has imported after `program`."""
-    program += f"; import sys; print(*sys.modules.keys() & set({SLOW!r}))"
+def loaded(program: str, modules: Iterable[str] = SLOW) -> set[str]:
+    """Which of `modules` an interpreter has imported after `program`."""
+    program += f"; import sys; print(*sys.modules.keys() & set({tuple(modules)!r}))"
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
@@ -35,8 +35,9 @@ def loaded(program: str) -> set[str]:
     return set(ended.stdout.splitlines()[-1].split())
 
 
-def test_the_server_never_imports_torch() -> None:
-    assert not loaded("import muster.server.__main__") & {"torch", "pandas", "matplotlib"}
+def test_the_server_imports_neither_torch_nor_what_opens_tasks() -> None:
+    unwanted = ("torch", "pandas", "matplotlib", "muster.tasks.tasks")
+    assert not loaded("import muster.server.__main__", unwanted)
 
 
 def test_what_a_device_imports_before_torch_does_not_import_it() -> None:

@@ -4,7 +4,6 @@ optimizer, as the apps of other frameworks do."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -14,11 +13,12 @@ from muster.common.errors import ConfigError
 from muster.tasks.task import Examples, OpenTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
     from muster.common.tensors import Vector
+    from muster.tasks.replies import DeviceReply, Measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +39,6 @@ class HostedUpdate:
     loss: float
     kept: bytes
     report: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceReply:
-    """The reply of a device to an instruction of a strategy.
-
-    Attributes:
-        delta: trained − received parameters, float32, shape (parameters,); None if there is no
-            update that counts.
-        examples: number of examples that the device states; 0 without an update.
-        report: see `HostedUpdate.report`.
-        absence: why there is no update; empty if there is one.
-    """
-
-    delta: Vector | None = None
-    examples: int = 0
-    report: bytes = b""
-    absence: str = ""
-
-
-Measured = Mapping[str, float | str]
-"""Metrics of the server side of an app, by name; of a number that is not finite, its word."""
 
 
 class StrategyRounds(Protocol):

@@ -11,15 +11,15 @@ import pytest
 from tests.integration.flower.conftest import TRAIN
 
 from muster.common.errors import ConfigError
-from muster.tasks.hosted import DeviceReply
 from muster.tasks.parts import vector_of
+from muster.tasks.replies import DeviceReply
 
 if TYPE_CHECKING:
     from tests.integration.flower.conftest import MakeApp
 
     from muster.common.tensors import Vector
     from muster.tasks.flower.opened import OpenFlower
-    from muster.tasks.hosted import Measured
+    from muster.tasks.replies import Measured
 
 DEVICES = range(4)
 

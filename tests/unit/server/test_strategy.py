@@ -26,7 +26,7 @@ from muster.server.strategy.pipe import (
     said_in,
 )
 from muster.server.strategy.process import ServerRounds
-from muster.tasks.hosted import DeviceReply, Measured
+from muster.tasks.replies import DeviceReply, Measured
 
 MODEL: Vector = np.array([1.5, -2.0, np.pi], np.float32)
 MEASURED: Measured = {"train.loss": 0.1, "server.loss": "nan"}

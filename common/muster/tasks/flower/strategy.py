@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
     from muster.common.tensors import Vector
     from muster.tasks.flower.settings import FlowerSettings
-    from muster.tasks.hosted import DeviceReply, StrategyRounds
+    from muster.tasks.hosted import StrategyRounds
+    from muster.tasks.replies import DeviceReply
 
 _CLIENT_APP_FAILED = 2
 _NODE_UNAVAILABLE = 5

@@ -23,7 +23,7 @@ from muster.server.knowledge.participation import Seen
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.life import LIVE, FleetLife
 from muster.server.rounds.round import Round
-from muster.tasks.hosted import Measured
+from muster.tasks.replies import Measured
 
 
 class PendingRows:

@@ -8,7 +8,7 @@ from muster.common.exchange import Decision, Outcome
 from muster.server.rounds.round import Round
 from muster.server.strategy.pipe import Push
 from muster.server.updates.round_updates import PendingUpdate
-from muster.tasks.hosted import DeviceReply
+from muster.tasks.replies import DeviceReply
 
 
 def instructions_of(push: Push, clients: Sequence[str]) -> dict[str, bytes]:

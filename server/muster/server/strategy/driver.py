@@ -14,12 +14,12 @@ from muster.server.strategy.pipe import (
     LENGTHS,
     Push,
     StrategyEnd,
+    StrategySetup,
     message_of,
     replies_parts,
     said_in,
 )
-from muster.server.strategy.process import StrategySetup
-from muster.tasks.hosted import DeviceReply
+from muster.tasks.replies import DeviceReply
 from muster.wire.bodies import chunks
 
 Store = Callable[[Callable[[], None]], Awaitable[None]]

@@ -23,7 +23,7 @@ from muster.server.strategy.pipe import (
     told_from_json,
     told_to_json,
 )
-from muster.tasks.hosted import DeviceReply
+from muster.tasks.replies import DeviceReply
 from muster.wire.bodies import body_view, checksum
 
 STRATEGY = "strategy"

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
+from muster.common.config import Section
 from muster.common.exchange import Body
 from muster.common.tensors import WIRE, Vector
-from muster.tasks.hosted import DeviceReply, Measured
+from muster.tasks.replies import DeviceReply, Measured
 from muster.wire.bodies import body_view
 
 LENGTHS = struct.Struct("<QQ")
@@ -27,6 +29,19 @@ class PipeMessage(NamedTuple):
 
     header: Mapping[str, Any]
     body: bytes
+
+
+class StrategySetup(Section):
+    """The configuration of the process, with which it opens the task as devices do."""
+
+    task: str
+    """JSON of the scenario's [task]."""
+
+    population: int
+    seed: int
+
+    devices: list[int] = Field(default=[])
+    """Indices of the devices that may train."""
 
 
 @dataclass(frozen=True)

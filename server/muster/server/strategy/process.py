@@ -8,28 +8,20 @@ writes `StrategyEnd` when the strategy has ended. What the app prints goes to st
 import sys
 from collections.abc import Mapping
 
-from pydantic import Field
-
-from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
 from muster.server.runtime.beside import Input, Output, results_pipe
-from muster.server.strategy.pipe import LENGTHS, Push, StrategyEnd, message_of, replies_in
-from muster.tasks.hosted import DeviceReply, HostedTask, Measured
+from muster.server.strategy.pipe import (
+    LENGTHS,
+    Push,
+    StrategyEnd,
+    StrategySetup,
+    message_of,
+    replies_in,
+)
+from muster.tasks.hosted import HostedTask
 from muster.tasks.opening import open_task
-
-
-class StrategySetup(Section):
-    """The configuration of the process, with which it opens the task as devices do."""
-
-    task: str
-    """JSON of the scenario's [task]."""
-
-    population: int
-    seed: int
-
-    devices: list[int] = Field(default=[])
-    """Indices of the devices that may train."""
+from muster.tasks.replies import DeviceReply, Measured
 
 
 class ServerRounds:
