@@ -147,6 +147,11 @@ def family(supervisor: int) -> dict[str, int]:
     return found
 
 
+def parent(pid: int) -> int:
+    """The process id of a process's parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The run folder of the test's run."""
@@ -419,11 +424,12 @@ def test_a_killed_evaluation_ends_the_run_and_the_run_resumes(
     going: Command, folder: Path, muster: Callable[..., Command], undisturbed: str
 ) -> None:
     processes = family(going.process.pid)
+    assert parent(processes["evaluation"]) == processes["nursery"], "else it imports torch again"
     with Deaths(processes) as deaths:
         os.kill(processes["evaluation"], signal.SIGKILL)
         assert going.ends() == 1
         deaths.wait()
-    assert "the evaluation process ended" in going.errors
+    assert "the evaluation process ended with status -9" in going.errors
     assert f"muster run --resume {folder}" in going.errors
     assert summary(folder)["status"] == "failed"
     assert_resumes_to(undisturbed, folder, muster)

@@ -16,13 +16,13 @@ from pathlib import Path
 import uvloop
 
 from muster.common.clock import Clock, WallClock
-from muster.common.credentials import CredentialsFile
+from muster.common.credentials import EVALUATION, CredentialsFile
 from muster.common.errors import MusterError, reason_of
 from muster.common.garbage import rarely_collect
 from muster.common.processes import use_batch_scheduling
 from muster.server.evaluation.evaluator import RemoteEvaluation
 from muster.server.program import ServerEnvironment, serve
-from muster.server.runtime.beside import ProcessBeside, SpawnedProcess
+from muster.server.runtime.beside import ForkedProcess, ProcessBeside, SpawnedProcess
 from muster.server.settings.process import ServerProcess
 from muster.wire.transport import GrpcTransport
 
@@ -44,7 +44,10 @@ def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], ProcessBeside]:
         if config.evaluation is not None:
             credentials = CredentialsFile(folder / config.credentials).current()
             return RemoteEvaluation(config.evaluation, credentials, clock)
-        return SpawnedProcess("muster.server.evaluation.process", folder / "logs/evaluation.log")
+        module = "muster.server.evaluation.process"
+        if config.nursery is not None:
+            return ForkedProcess(config.nursery, module, EVALUATION)
+        return SpawnedProcess(module, folder / f"logs/{EVALUATION}.log")
 
     return choose
 

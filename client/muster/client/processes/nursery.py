@@ -11,7 +11,9 @@ rules were found by trying:
 
 The supervisor and the nursery talk over a socket pair, one JSON object a line. The supervisor sends
 `{"start": {...}}` (a `PackProcess`). The nursery sends the events `ready`, `refused`, `failed`,
-`started` and `exited`.
+`started` and `exited`. Over another pair the server orders processes beside it, such as the
+evaluation: a name and a module (`muster.server.runtime.beside`), with two sockets, one for the
+process to talk over, and one at which the nursery writes the exit status.
 """
 
 import hashlib
@@ -23,7 +25,9 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,11 +59,20 @@ process together take 11 ms less."""
 class Nursery:
     """Forks processes of devices and reaps them."""
 
-    def __init__(self, config: NurseryProcess, task: OpenTask, supervisor: socket.socket) -> None:
+    def __init__(
+        self,
+        config: NurseryProcess,
+        task: OpenTask,
+        supervisor: socket.socket,
+        server: socket.socket,
+    ) -> None:
         self._task = task
         self._supervisor = supervisor
+        self._server = server
         self._logs = Path(config.folder) / "logs"
         self._names: dict[int, str] = {}
+        self._told: dict[int, int] = {}
+        """Where the server is told the exit status: descriptors by process id."""
         self._wants_huge_pages = config.packs >= _MANY
         self._lines = b""
 
@@ -73,11 +86,14 @@ class Nursery:
         poll = select.poll()
         poll.register(reading, select.POLLIN)
         poll.register(self._supervisor, select.POLLIN)
+        poll.register(self._server, select.POLLIN)
         while True:
             ready = [file for file, _ in poll.poll()]
             if reading in ready:
                 os.read(reading, 4096)
                 self._reap()
+            if self._server.fileno() in ready:
+                self._start_beside(*socket.recv_fds(self._server, 4096, 2)[:2])
             if self._supervisor.fileno() in ready:
                 received = self._supervisor.recv(1 << 16)
                 if not received:
@@ -92,29 +108,49 @@ class Nursery:
 
     def _handle(self, request: dict[str, Any]) -> None:
         if "start" in request:
-            self._fork(PackProcess.model_validate(request["start"]))
+            config = PackProcess.model_validate(request["start"])
+            if self._wants_huge_pages:
+                use_huge_pages()
+                self._wants_huge_pages = False
+            self._fork(config.name, lambda: program.main(config, self._task))
 
-    def _fork(self, config: PackProcess) -> None:
-        if self._wants_huge_pages:
-            use_huge_pages()
-            self._wants_huge_pages = False
+    def _start_beside(self, order: bytes, files: list[int]) -> None:
+        """Start a process beside the server."""
+        if not order:  # the supervisor is gone
+            return
+        connection, told = files
+        wanted = json.loads(order)
+
+        def serve() -> None:
+            with socket.socket(fileno=connection) as server:
+                import_module(wanted["module"]).serve_forked(self._task, server)
+
+        self._told[self._fork(wanted["name"], serve)] = told
+        os.close(connection)
+
+    def _fork(self, name: str, run: Callable[[], None]) -> int:
+        """Fork a process that does `run`; return its id."""
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._run_child(config, nursery)
-        self._names[pid] = config.name
-        self.send("started", name=config.name, pid=pid)
+            self._run_child(name, run, nursery)
+        self._names[pid] = name
+        self.send("started", name=name, pid=pid)
+        return pid
 
-    def _run_child(self, config: PackProcess, nursery: int) -> NoReturn:
-        """Run the pack in the child process; never returns into the nursery's loop."""
+    def _run_child(self, name: str, run: Callable[[], None], nursery: int) -> NoReturn:
+        """Do `run` in the child process; never returns into the nursery's loop."""
         status = 1
         try:
             die_with_parent(nursery)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._supervisor.close()
-            log_to(self._logs / f"{config.name}.log")
-            program.main(config, self._task)
+            self._server.close()
+            for told in self._told.values():
+                os.close(told)
+            log_to(self._logs / f"{name}.log")
+            run()
             status = 0
         except MusterError as error:
             logging.getLogger("muster.client").error("%s", error)
@@ -133,8 +169,12 @@ class Nursery:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            name = self._names.pop(pid)
-            self.send("exited", name=name, status=os.waitstatus_to_exitcode(status))
+            name, code = self._names.pop(pid), os.waitstatus_to_exitcode(status)
+            if (told := self._told.pop(pid, None)) is not None:
+                with suppress(OSError):  # the server is gone
+                    os.write(told, b"%d" % code)
+                os.close(told)
+            self.send("exited", name=name, pid=pid, status=code)
 
 
 def log_to(path: Path) -> None:
@@ -198,7 +238,7 @@ def main() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    supervisor = socket.socket(fileno=int(sys.argv[1]))
+    supervisor, server = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     config = NurseryProcess.from_json(sys.stdin.readline())
     import torch
 
@@ -207,7 +247,7 @@ def main() -> None:
     warm()
     try:
         task = open_task(config.task, config.population, config.seed)
-        nursery = Nursery(config, task, supervisor)
+        nursery = Nursery(config, task, supervisor, server)
         folder = Path(config.folder) if config.writes_model else None
         prepared = prepare(task, folder, config.rational, config.together)
         if config.trial is not None and config.writes_model:

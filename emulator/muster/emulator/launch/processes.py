@@ -15,7 +15,7 @@ from typing import Any
 
 from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
-from muster.common.credentials import SECRETS
+from muster.common.credentials import EVALUATION, SECRETS
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.processes import LOADED, child_command, child_environment
 from muster.emulator.fleet.packs import DeviceFolders
@@ -79,6 +79,8 @@ class Processes:
         self._reading: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
+        self._orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """Over which the server orders processes of the nursery; the nursery has the second."""
         self._starting = StartingPrograms(clock, died, self.last_lines, _POLL_S)
         self._alive: dict[str, LocalProgram] = {}
 
@@ -93,23 +95,24 @@ class Processes:
 
     @property
     def alive(self) -> Mapping[str, LocalProgram]:
-        """The live processes, by "server", "nursery", or name of a gateway or pack."""
+        """The live processes, by "server", "nursery", "evaluation", or name of a gateway or
+        pack."""
         return self._alive
 
     @property
     def placeable(self) -> Mapping[str, int]:
-        """All processes that are alive, and the evaluation, which the server starts."""
+        """All processes that are alive, also those that the server starts."""
         pids = {name: program.pid for name, program in self._alive.items()}
-        return {**pids, **{f"evaluation {pid}": pid for pid in self._below_server()}}
+        return {**pids, **{f"beside the server {pid}": pid for pid in self._below_server()}}
 
     def _below_server(self) -> list[int]:
         """The processes that the server has started."""
         return _children(self._alive["server"].pid) if "server" in self._alive else []
 
     def with_addresses(self, server: ServerProcess) -> ServerProcess:
-        """The settings unchanged: the server listens only on this machine and starts its evaluation
-        itself."""
-        return server
+        """The settings of a server that listens only on this machine, and whose evaluation the
+        nursery forks."""
+        return server.model_copy(update={"nursery": self._orders[0].fileno()})
 
     # --- the nursery and its devices -------------------------------------------------------------
 
@@ -125,10 +128,11 @@ class Processes:
         self._starting.begin(self._nursery_name)
         ours, theirs = socket.socketpair()
         with theirs:
+            files = theirs.fileno(), self._orders[1].fileno()
             self._nursery = await self._start(
                 self._nursery_name,
-                ["muster.client.processes.nursery", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
+                ["muster.client.processes.nursery", *map(str, files)],
+                pass_fds=files,
                 stdin=asyncio.subprocess.PIPE,
             )
         assert self._nursery.stdin is not None
@@ -159,8 +163,11 @@ class Processes:
                 case "started":
                     self._alive[event["name"]] = LocalProgram(event["pid"])
                 case "exited":
-                    self._alive.pop(event["name"], None)
-                    self._died(event["name"], event["status"])
+                    name, program = event["name"], LocalProgram(event["pid"])
+                    if self._alive.get(name) == program:  # else there is another by now
+                        del self._alive[name]
+                    if name != EVALUATION:  # the server says how its own ended
+                        self._died(name, event["status"])
 
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
         """Fork packs of devices from the nursery; spawn packs that train on a GPU."""
@@ -191,10 +198,16 @@ class Processes:
         """Let a server import what it needs, until `start_server` lets it begin."""
         if self._loaded is None:
             command = [LOADED, *self._server_command()]
-            self._loaded = await self._launched("server", command, stdin=asyncio.subprocess.PIPE)
+            self._loaded = await self._launched(
+                "server", command, stdin=asyncio.subprocess.PIPE, pass_fds=self._server_files()
+            )
 
     def _server_command(self) -> list[str]:
         return ["muster.server", str(self._folder)]
+
+    def _server_files(self) -> tuple[int, ...]:
+        """The descriptors that the server gets: its end of the orders for the nursery."""
+        return (self._orders[0].fileno(),)
 
     async def start_server(self) -> str:
         """Start the server in the run folder; return its address, host:port.
@@ -208,7 +221,8 @@ class Processes:
         self._starting.begin("server")
         loaded, self._loaded = self._loaded, None
         if loaded is None:
-            self._server = await self._start("server", self._server_command())
+            command, files = self._server_command(), self._server_files()
+            self._server = await self._start("server", command, pass_fds=files)
         elif loaded.returncode is not None:
             raise EndedBeforeReady("server", loaded.returncode, self.last_lines("server"))
         else:
@@ -220,7 +234,7 @@ class Processes:
         return f"{found['host']}:{found['port']}"
 
     async def start_evaluation(self) -> None:
-        """Do nothing, because the server starts the evaluation."""
+        """Do nothing, because the server orders the evaluation."""
 
     # --- gateways --------------------------------------------------------------------------------
 
@@ -258,8 +272,8 @@ class Processes:
 
     async def close(self) -> None:
         """Kill all processes that are still alive, and wait until they are gone."""
-        # The kernel kills the devices when the nursery dies, and the evaluation when the server
-        # dies.
+        # The kernel kills the devices and the evaluation when the nursery dies, and what the server
+        # has started when the server dies.
         below = self._below_server()
         for process in (self._loaded, self._server, self._nursery, *self._spawned, *self._gateways):
             if process is not None and process.returncode is None:
@@ -269,6 +283,8 @@ class Processes:
         if self._loaded is not None:
             await self._loaded.wait()
         self._hang_up()
+        for end in self._orders:
+            end.close()
         for pid in [*(program.pid for program in self._alive.values()), *below]:
             await self._gone(pid)
 

@@ -7,13 +7,16 @@ for each model. It ends when its input ends.
 
 If it is not a child of the server, because it has its own container, it is started with host:port
 and the file of its credentials as arguments. It then listens there and does the same over a
-connection, for one server after the other.
+connection, for one server after the other. A nursery forks it with the task that it has opened
+(`serve_forked`).
 """
 
 import json
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
+from socket import socket
 
 import numpy as np
 
@@ -28,6 +31,7 @@ from muster.server.evaluation.messages import FAILED, EvaluationResult, Order, S
 from muster.server.evaluation.port import EvaluationPort
 from muster.server.runtime.beside import Input, Output, results_pipe
 from muster.tasks.opening import opened, plain_numbers
+from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
 
 log = logging.getLogger("muster.evaluation")
@@ -38,12 +42,13 @@ class ModelEvaluation:
 
     Args:
         clock: measures how long an evaluation takes.
+        task: the open task, if it has been opened.
     """
 
-    def __init__(self, setup: Setup, clock: Clock) -> None:
+    def __init__(self, setup: Setup, clock: Clock, task: OpenTask | None = None) -> None:
         settings = read_task(setup.task)
         self._setup, self._clock = setup, clock
-        self._task = opened(settings, setup.population, setup.seed)
+        self._task = task or opened(settings, setup.population, setup.seed)
         self._module = self._task.module()
         self._breakdown = Breakdown(self._task, setup.population, settings.validation_ratio)
 
@@ -63,8 +68,12 @@ class ModelEvaluation:
         )
 
 
-def main(orders: Input, results: Output) -> None:
-    """Evaluate models until the input ends, which can be anywhere if the server is killed."""
+def main(orders: Input, results: Output, task: OpenTask | None = None) -> None:
+    """Evaluate models until the input ends, which can be anywhere if the server is killed.
+
+    Args:
+        task: the open task, if it has been opened.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -72,7 +81,7 @@ def main(orders: Input, results: Output) -> None:
         return
     rarely_collect()
     try:
-        evaluation = ModelEvaluation(Setup.from_json(line), WallClock())
+        evaluation = ModelEvaluation(Setup.from_json(line), WallClock(), task)
         while (line := orders.readline()).endswith(b"\n"):
             order = Order.from_json(line)
             body = orders.read(order.length)
@@ -86,6 +95,12 @@ def main(orders: Input, results: Output) -> None:
         log.error("%s", reason_of(error))
         results.write(json.dumps({FAILED: reason_of(error)}).encode() + b"\n")
         results.flush()
+
+
+def serve_forked(task: OpenTask, server: socket) -> None:
+    """Evaluate for the server at the other end of a connection, until it is gone."""
+    with suppress(ConnectionError), server.makefile("rb") as orders, server.makefile("wb") as out:
+        main(orders, out, task)
 
 
 def serve(address: str, source: CredentialsSource) -> None:

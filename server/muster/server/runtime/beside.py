@@ -1,7 +1,9 @@
 """Processes beside the server, which do what would keep its event loop busy or import torch."""
 
 import asyncio
+import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -104,6 +106,46 @@ class SpawnedProcess:
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
+
+
+class ForkedProcess:
+    """A process that the nursery of this machine forks for the server, because torch and the task
+    are loaded there. It ends when the server closes its streams.
+
+    Args:
+        nursery: descriptor of the socket at which the nursery takes orders of the server.
+        module: its program, with the function `serve_forked`.
+        name: its name, and that of its log.
+    """
+
+    def __init__(self, nursery: int, module: str, name: str) -> None:
+        self._nursery = nursery
+        self._order = json.dumps({"name": name, "module": module}).encode()
+        self._writer: asyncio.StreamWriter | None = None
+        self._status: socket.socket | None = None
+
+    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
+        ours, theirs = socket.socketpair()
+        self._status, told = socket.socketpair()
+        with theirs, told, socket.socket(fileno=os.dup(self._nursery)) as nursery:
+            socket.send_fds(nursery, [self._order], [theirs.fileno(), told.fileno()])
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+        return reader, self._writer
+
+    async def ended(self) -> str:
+        if self._status is None:
+            return ""
+        reader, writer = await asyncio.open_connection(sock=self._status)
+        self._status = None
+        status = await reader.read()
+        writer.close()
+        return f" with status {status.decode()}" if status else ""
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self._status is not None:
+            self._status.close()
 
 
 def results_pipe() -> BinaryIO:

@@ -150,8 +150,12 @@ class ServerProcess(Section):
     """host:port at which operators reach the server. Absent: the address at which it listens."""
 
     evaluation: str | None = None
-    """host:port of an evaluation process that is started separately. Absent: the server starts one
-    as its child."""
+    """host:port of an evaluation process that is started separately. Absent: the server starts
+    one."""
+
+    nursery: int | None = None
+    """Descriptor of the socket at which a nursery of this machine takes the server's orders. It
+    forks the evaluation. Absent: the server starts the evaluation as its child."""
 
     @property
     def lockstep(self) -> bool:
