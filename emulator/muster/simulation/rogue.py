@@ -21,7 +21,6 @@ from muster.wire.transport import Transport
 
 _TRANSFERS = 8
 _AGAIN_S = 0.5
-_HEARTBEAT_S = 5.0
 _HOLD_S = 90.0
 
 
@@ -70,17 +69,17 @@ class RoguePack:
         metadata = ((SESSION, reply.enrolled.session),)
         self._schema_bytes = messages.decode_schema(reply.enrolled.schema).body_bytes
         stream: Any = attend(self._channel)(metadata=metadata)
-        beating = asyncio.create_task(self._beat(stream))
+        beating = asyncio.create_task(self._beat(stream, reply.enrolled.heartbeat_s))
         try:
             return await self._handle_calls(stream, metadata)
         finally:
             beating.cancel()
 
-    async def _beat(self, stream: Any) -> None:
+    async def _beat(self, stream: Any, every_s: float) -> None:
         """Send heartbeats, so that the device does not count as absent."""
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
-                await self._clock.sleep_until(self._clock.monotonic() + _HEARTBEAT_S)
+                await self._clock.sleep_until(self._clock.monotonic() + every_s)
                 await stream.write(messages.encode_heartbeat([]))
 
     async def _handle_calls(self, stream: Any, metadata: Any) -> bool:

@@ -104,7 +104,7 @@ class RoundUpdates:
 
     def answer_rows(self, pending: PendingRows, at: float) -> list[AnswerRow]:
         """The rows of the round's answers, and of its absent and silent devices. They are made in
-        the first call; later calls return the same rows.
+        the first call; later calls return the same rows, and enter what was sent again since then.
 
         Args:
             at: UNIX seconds of answers whose own time is not known.
@@ -115,6 +115,8 @@ class RoundUpdates:
                 *pending.unheard(self.round, "absent", self.absent, at),
                 *pending.unheard(self.round, "silent", self._silent(), at),
             ]
+        else:
+            pending.enter_resent(self.round)
         return self._rows
 
     def _silent(self) -> list[str]:
