@@ -20,6 +20,7 @@ from muster.simulation.faults import (
     drawn,
 )
 from muster.simulation.fleet import scenarios
+from muster.simulation.history import RAN_DRY
 from muster.simulation.search import HistoryPlan, Simulator
 
 HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "120"))
@@ -192,3 +193,18 @@ def test_a_process_that_loses_held_updates_while_another_is_awaited_trains_again
     for step in range(14, 32):
         plan = HistoryPlan(scenario, 0, (awaited, Kill("dev-0002..dev-0003", step)))
         assert not simulated.play(plan).violations, plan
+
+
+@pytest.mark.parametrize(
+    ("seed", "status"),
+    [
+        (40000161, "completed"),  # a hostile device in a fleet with few seconds between heartbeats
+        (40000421, "completed"),  # a model is sent again after a rule has asked for the answers
+        (40000505, RAN_DRY),  # rational devices leave, and too few stay for a version
+    ],
+)
+def test_random_histories_that_violated_something_do_so_no_more(
+    simulated: Simulator, seed: int, status: str
+) -> None:
+    outcome = simulated.play(simulated.random_plan(seed))
+    assert (outcome.status, outcome.violations) == (status, [])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.processes.program import Pack
 from muster.common.errors import MusterError
+from muster.common.exchange import Reason
 from muster.emulator.run_folder.folder import ADDRESS
 from muster.server.evaluation.messages import Setup
 from muster.server.program import ServerEnvironment, serve
@@ -59,6 +60,12 @@ _KEEPALIVE_S = 40.0
 
 _MOST_AWAY_S = 115.0
 """A device that is away for longer may not come in time: `server.stall_s` is 120."""
+
+_DRY_ROUNDS = 20
+"""Empty rounds in a row, in each of which a device declines a model that is worse than its own."""
+
+RAN_DRY = "ran dry"
+"""The status of a history that would go on with such rounds."""
 
 _SILENT_JOURNAL = "the journal does not say"
 _ENDED = b'{"event":"ended"'
@@ -164,7 +171,11 @@ class History:
                 try:
                     self._loop.run_until_complete(self._direct())
                 except Stuck as stuck:
-                    outcome.violations.append(f"the run does not end: {stuck}; {self._progress()}")
+                    if self._ran_dry():
+                        outcome.status = RAN_DRY
+                    else:
+                        said = f"the run does not end: {stuck}; {self._progress()}"
+                        outcome.violations.append(said)
         finally:
             logging.disable(logging.NOTSET)
             asyncio.events._set_running_loop(None)
@@ -503,6 +514,20 @@ class History:
             self.outcome.trace.append(
                 f"{self._loop.time():9.3f} s  step {self._loop.steps:6}  {line}"
             )
+
+    def _ran_dry(self) -> bool:
+        """Whether rational devices have left for good, and those that stay are too few for another
+        version. Such a run goes on until its server gives up, after 10,000 rounds."""
+        if not self.programs.scenario.server.mode.counts_versions:
+            return False
+        with suppress(sqlite3.Error), closing(reading(self.folder / "ledger.sqlite")) as ledger:
+            newest = ledger.execute(
+                "SELECT outcome, EXISTS (SELECT 1 FROM answers a WHERE a.round = r.round "
+                "AND a.reason = ?) FROM rounds r ORDER BY round DESC LIMIT ?",
+                (Reason.NO_GAIN.value, _DRY_ROUNDS),
+            ).fetchall()
+            return newest == [("empty", 1)] * _DRY_ROUNDS
+        return False
 
     def _progress(self) -> str:
         """The progress of the run, for a message."""
