@@ -13,8 +13,9 @@ import torch
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
 from muster.server.evaluation import breakdown
-from muster.server.evaluation.breakdown import Breakdown, by_group
+from muster.server.evaluation.breakdown import Breakdown
 from muster.server.evaluation.messages import EvaluationResult, Order, Part, Setup
+from muster.server.evaluation.parts import by_group
 from muster.server.evaluation.process import main
 from muster.server.evaluation.schedule import setup_of
 from muster.server.settings.population import PopulationMember

@@ -146,7 +146,8 @@ class Update(NamedTuple):
         slot_wait_s: wall seconds of waiting for a channel slot.
         steps: number of local steps behind it.
         facts: what else the device has measured.
-        report: what an app reports beside the update; empty without an instruction.
+        report: what an app reports beside the update; of other tasks, the metrics that the device
+            measured of the received model (`muster.common.device_metrics`), if it was asked to.
         held: what the server needs to know if the device's process holds the update back for a
             partial sum; None: its body travels.
     """

@@ -1128,8 +1128,9 @@ class Update(_message.Message):
     the device was not asked to measure it.
     """
     report: _builtins.bytes
-    """What the code of an app reports beside the update to the strategy whose instruction it followed,
-    at most INSTRUCTION_BYTES of muster.common.bounds. Empty without an instruction.
+    """What the code of an app reports beside the update to the strategy whose instruction it followed;
+    of other tasks, a JSON object of the task's other metrics of the received model, if the device was
+    asked to evaluate it. At most INSTRUCTION_BYTES of muster.common.bounds.
     """
     received_examples: _builtins.float
     """Number of the device's own examples on which it evaluated the received model before training,

@@ -1,5 +1,6 @@
 """The evaluations that follow from what devices report."""
 
+import json
 import math
 
 import pytest
@@ -19,13 +20,14 @@ def row(
     accuracy: float | None = None,
     version: int = 1,
     outcome: str = "folded",
+    metrics: dict[str, float] | None = None,
 ) -> ContributionRow:
     facts = NO_FACTS._replace(
         received_examples=examples, received_loss=loss, received_accuracy=accuracy
     )
     return ContributionRow(
         2, client, 2, 1, version, 0, 1.0, 5, 1.0, 0, 0, 0, 0.0, 0.0, 1.0, outcome, None, 0.0,
-        facts=facts,
+        received_metrics=json.dumps(metrics) if metrics else None, facts=facts,
     )  # fmt: skip
 
 
@@ -49,6 +51,19 @@ def test_means_are_weighted_by_examples_in_groups_and_over_all() -> None:
         DeviceEvaluationRow(1, "a-1", 3, 2.0, 0.5, {}),
         DeviceEvaluationRow(1, "b-0", 4, 5.0, 1.0, {}),
     ]
+
+
+def test_other_metrics_are_those_that_all_devices_of_a_part_have() -> None:
+    (whole,) = found(
+        row("a-0", 1, 1.0, metrics={"f1": 0.5, "auc": 0.2}),
+        row("a-1", 3, 1.0, metrics={"f1": 0.9, "devices": 70.0}),
+        row("b-0", 4, 1.0),
+    )
+    assert whole.metrics == {"devices": 3.0}
+    assert [part.metrics for part in whole.groups] == [{"f1": pytest.approx(0.8)}, {}]
+    assert [part.metrics for part in whole.devices] == [
+        {"f1": 0.5, "auc": 0.2}, {"f1": 0.9, "devices": 70.0}, {},
+    ]  # fmt: skip
 
 
 def test_versions_are_measured_each_by_itself_and_without_an_accuracy_if_one_has_none() -> None:

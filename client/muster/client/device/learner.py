@@ -27,6 +27,7 @@ from muster.client.training.trainer import keeps_state, training_errors
 from muster.common.body_sizes import BodySizes, body_sizes
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
+from muster.common.device_metrics import metrics_to_bytes
 from muster.common.errors import reason_of
 from muster.common.exchange import Body, Call, Update
 from muster.common.full_disk import is_full
@@ -146,7 +147,7 @@ class Learner:
             control = Control.of(of_server, before.control)
         own, trainer = before.own, work.training.trainer
         with training_errors(self.client):
-            measured = self._measured(call, received, before, work.training)
+            measured, others = self._measured(call, received, before, work.training)
             if self._hosted is not None:
                 trained, own = train_hosted(
                     self._hosted,
@@ -207,7 +208,7 @@ class Learner:
             fetched_at=download.at,
             steps=trained.train_steps,
             facts=trained.facts._replace(**measured),
-            report=trained.report,
+            report=trained.report or metrics_to_bytes(others),
         )
         after = State(before.trained + 1, residual, life, kept, own, trained.local)
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))
@@ -215,21 +216,21 @@ class Learner:
 
     def _measured(
         self, call: Call, received: Vector, before: State, training: Training
-    ) -> dict[str, float | None]:
-        """The facts of an evaluation of the received model with the device's own local entries;
-        none if its version is not due."""
+    ) -> tuple[dict[str, float | None], dict[str, float]]:
+        """The facts of an evaluation of the received model with the device's own local entries, and
+        the task's other metrics; none if its version is not due."""
         every = training.evaluate_every
         if not every or call.base_version % every or not len(self._own):
-            return {}
+            return {}, {}
         load_vector(self._module, received.astype(np.float32))
         load_local(self._module, before.local)
         metrics = plain_numbers(self._task.metrics_on(self._module, self._own))
-        loss, accuracy = metrics["loss"], metrics.get("accuracy")
-        return {
+        facts = {
             "received_examples": len(self._own),
-            "received_loss": loss,
-            "received_accuracy": accuracy,
+            "received_loss": metrics.pop("loss"),
+            "received_accuracy": metrics.pop("accuracy", None),
         }
+        return facts, metrics
 
     @cached_property
     def _own(self) -> Examples:

@@ -22,6 +22,7 @@ from muster.client.training.local import train
 from muster.client.training.settings import Training
 from muster.client.training.trainer import keeps_state
 from muster.common.causes import memory_line, own_place
+from muster.common.device_metrics import metrics_to_bytes
 from muster.common.errors import ConfigError
 from muster.common.processes import die_with_parent
 from muster.tasks.hosted import HostedTask
@@ -110,7 +111,7 @@ def try_task(task: OpenTask, trial: Trial, seed: int) -> None:
         _try_training(task, module, received, examples, settings, seed, client)
     if any(task.examples):
         load_vector(module, received)
-        return _try_metrics(task, module)
+        return _try_metrics(task, module, trial.training.evaluate_every > 0)
     raise ConfigError(
         "task: no device has examples to train on; expected at least one that has some"
     )
@@ -229,12 +230,18 @@ def _try_training(
     _one_after_other(step, examples, 2 * settings.minibatch(len(examples)), own is not None)
 
 
-def _try_metrics(task: OpenTask, module: nn.Module) -> None:
-    """Evaluate the initial model once, on some test examples if that is enough."""
+def _try_metrics(task: OpenTask, module: nn.Module, reported: bool) -> None:
+    """Evaluate the initial model once, on some test examples if that is enough.
+
+    Args:
+        reported: whether devices report what they measure.
+    """
 
     def evaluate(some: Examples) -> None:
         with _explained(f"task: the metrics of test examples, x of {_kind(some.x)}, fail"):
-            plain_numbers(task.metrics_on(module, some))
+            found = plain_numbers(task.metrics_on(module, some))
+        if reported:
+            metrics_to_bytes(found)
 
     if type(task).metrics is not OpenTask.metrics:
         with _explained("task: metrics fails"):

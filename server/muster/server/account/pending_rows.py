@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from muster.common.clock import Clock
+from muster.common.device_metrics import metrics_from_bytes
 from muster.common.errors import RemoteProtocolError
 from muster.common.events import AppMeasured
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
@@ -308,9 +309,18 @@ class PendingRows:
                 at=at,
                 steps=update.steps,
                 error=error,
+                received_metrics=_received_metrics(update),
                 facts=NO_FACTS if update.facts == NO_FACTS else Facts(*map(finite, update.facts)),
             )
         )
+
+
+def _received_metrics(update: Update) -> str | None:
+    """JSON of the metrics that a device reports of the received model; None if there are none."""
+    if update.facts.received_examples is None:  # what is reported is for the strategy of an app
+        return None
+    metrics = metrics_from_bytes(update.report)
+    return json.dumps(metrics) if metrics else None
 
 
 def finite(value: float | None) -> float | None:

@@ -215,6 +215,8 @@ class ContributionRow(NamedTuple):
         steps: number of local steps behind the update.
         error: if the device gave up because its training failed, the kind of the error and its
             text, at most 500 characters.
+        received_metrics: JSON of the task's other metrics that the device measured of the received
+            model, with `received_loss`; NULL if there are none.
     """
 
     round: int
@@ -237,6 +239,7 @@ class ContributionRow(NamedTuple):
     at: float
     steps: int = 0
     error: Annotated[str | None, Stored(since=14)] = None
+    received_metrics: Annotated[str | None, Stored(since=16)] = None
     facts: Facts = NO_FACTS
 
     @property

@@ -7,7 +7,6 @@ A device is measured on its validation examples. If the task holds out none
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from muster.tasks.opening import plain_numbers
 from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask, predict, scores_examples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     import numpy.typing as npt
     from torch import nn
@@ -175,32 +174,3 @@ class Breakdown:
                     sizes = np.array([len(examples) for examples in pending])
                     yield _Batch(position + 1 - len(pending), sizes, together)
                 pending, count = [], 0
-
-
-def by_group(parts: Mapping[int, Part], groups: Sequence[str]) -> dict[str, Part]:
-    """Return the parts of the groups, in which each device is weighted by its examples.
-
-    Args:
-        parts: the parts of devices, by position.
-        groups: the group of every device, by position. A group without examples gets no part.
-    """
-    members: dict[str, list[Part]] = {}
-    for position, part in parts.items():
-        members.setdefault(groups[position], []).append(part)
-    return {group: _joined(of_group) for group, of_group in members.items()}
-
-
-def _joined(parts: Sequence[Part]) -> Part:
-    """Return the result on the examples of all parts together; of other metrics than loss and
-    accuracy the mean, weighted by examples, of those that every part has."""
-    examples = sum(part.examples for part in parts)
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        weighted = [p.examples * v for p, v in zip(parts, values, strict=True) if v is not None]
-        return math.fsum(weighted) / examples if len(weighted) == len(parts) else None
-
-    names = set.intersection(*(set(part.metrics) for part in parts))
-    metrics = {name: mean([part.metrics[name] for part in parts]) for name in sorted(names)}
-    known = {name: value for name, value in metrics.items() if value is not None}
-    loss = sum(part.examples * part.loss for part in parts) / examples
-    return Part(examples, loss, mean([part.accuracy for part in parts]), known)

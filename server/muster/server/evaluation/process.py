@@ -26,8 +26,9 @@ from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import MusterError, reason_of
 from muster.common.garbage import rarely_collect
 from muster.common.tensors import WIRE
-from muster.server.evaluation.breakdown import Breakdown, by_group
+from muster.server.evaluation.breakdown import Breakdown
 from muster.server.evaluation.messages import FAILED, EvaluationResult, Order, Setup
+from muster.server.evaluation.parts import by_group
 from muster.server.evaluation.port import EvaluationPort
 from muster.server.runtime.beside import Input, Output, results_pipe
 from muster.tasks.opening import opened, plain_numbers

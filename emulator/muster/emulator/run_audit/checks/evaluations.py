@@ -1,6 +1,8 @@
 """Checks of evaluations: which are there, and whether their rows agree."""
 
+import json
 import math
+import operator
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
@@ -160,15 +162,25 @@ def _check_reports(evidence: Evidence, groups: dict[str, str], log: CheckLog) ->
 
 
 def _compare_mean(log: CheckLog, what: str, reports: list[Row], row: Row) -> None:
-    """Compare a loss and an accuracy with the mean of reports, weighted by examples."""
-    total = sum(report["received_examples"] for report in reports)
-    for name in ("loss", "accuracy"):
-        values = [(report["received_examples"], report[f"received_{name}"]) for report in reports]
-        if any(value is None for _, value in values):
-            log.compare(f"{name} in {what}", None, row[name])
-        else:
-            mean = math.fsum(size * value for size, value in values) / total
-            compare(log, f"{name} in {what}", mean, row[name], tolerance=_ROUNDED)
+    """Compare metrics with the mean of reports, weighted by examples. Metrics other than loss and
+    accuracy are known of many only if all of them have them."""
+    sizes = [report["received_examples"] for report in reports]
+    measured = [
+        {
+            **json.loads(report["received_metrics"] or "{}"),
+            "loss": report["received_loss"],
+            "accuracy": report["received_accuracy"],
+        }
+        for report in reports
+    ]
+    found = _measured(row)
+    found.pop("devices", None)
+    for name in sorted(found.keys() | set.intersection(*map(set, measured))):
+        values = [each.get(name) for each in measured]
+        mean = None
+        if None not in values:
+            mean = math.fsum(map(operator.mul, sizes, values)) / sum(sizes)
+        compare(log, f"{name} in {what}", mean, found.get(name), tolerance=_ROUNDED)
 
 
 def _check_means(evidence: Evidence, groups: dict[str, str], log: CheckLog) -> None:
