@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from muster.emulator.expectations.facts import FACTS
+from muster.emulator.expectations.facts import FACTS, example_of
 from muster.emulator.expectations.language import FUNCTIONS
 from muster.emulator.run_audit.auditing import CHECKS
 from muster.emulator.scenario.reading import read_scenario
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_page_lists_every_fact_with_its_meaning() -> None:
     page = (ROOT / "docs/expectations.md").read_text(encoding="utf-8")
     for name, kind in FACTS.items():
-        shown = f'{name}("{kind.example}")' if kind.of_group == "always" else name
+        shown = example_of(name)
         assert f"| `{shown}` | {kind.meaning} |" in page
     for function in FUNCTIONS:
         assert f"`{function}(" in page

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.emulator.expectations.facts import FACTS
+from muster.emulator.expectations.facts import FACTS, example_of
 from muster.emulator.expectations.language import (
     Before,
     Condition,
@@ -11,6 +11,7 @@ from muster.emulator.expectations.language import (
     Operation,
     Overall,
     RoundsUntil,
+    facts_of,
     read_condition,
 )
 
@@ -149,8 +150,29 @@ def test_all_mistakes_are_named_at_once() -> None:
 
 
 def test_every_fact_can_be_read() -> None:
-    for name, kind in FACTS.items():
-        text = f'{name}("g")' if kind.of_group == "always" else name
-        assert read_condition(f"{text} > 0").sides[0] == Fact(
-            name, "g" if kind.of_group == "always" else None
-        )
+    for name in FACTS:
+        text = example_of(name)
+        fact = read_condition(f"{text} > 0").sides[0]
+        assert isinstance(fact, Fact)
+        assert (fact.name, str(fact)) == (name, text)
+
+
+def test_a_metric_has_its_name_and_that_of_a_group() -> None:
+    condition = read_condition('metric("f1", "phones") >= metric("f1") - 0.1')
+    of_group, (whole, *_) = condition.sides[0], facts_of(condition.sides[1])
+    assert of_group == Fact("metric", "phones", "f1")
+    assert str(of_group) == 'metric("f1", "phones")'
+    assert whole == Fact("metric", None, "f1")
+
+
+@pytest.mark.parametrize(
+    "text", ['metric("f1", 2) > 0', 'metric("f1", "a", "b") > 0', 'loss("a", "b") < 1']
+)
+def test_other_names_of_a_fact_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="the name of a group"):
+        read_condition(text)
+
+
+def test_a_metric_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'name of a metric, as in metric\("f1"\)'):
+        read_condition("metric > 0")

@@ -10,7 +10,7 @@ import pytest
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
-from muster.emulator.expectations.facts import CARBON, ENERGY, FACTS
+from muster.emulator.expectations.facts import CARBON, ENERGY, FACTS, METRIC
 from muster.emulator.expectations.language import Fact, read_condition
 from muster.emulator.records.account import Account
 from muster.emulator.records.fact_values import FactValues
@@ -222,9 +222,11 @@ def test_a_loss_that_is_not_a_number_fails_every_comparison(run: RunFolder) -> N
     assert less.as_json()["values"] == {"loss": None}
 
 
-def values(run: RunFolder, name: str, group: str | None = None) -> dict[int, float]:
+def values(
+    run: RunFolder, name: str, group: str | None = None, metric: str | None = None
+) -> dict[int, float]:
     with Account(run.commit()) as account:
-        return dict(FactValues(account).of(Fact(name, group)))
+        return dict(FactValues(account).of(Fact(name, group, metric)))
 
 
 def mixed(run: RunFolder) -> None:
@@ -281,15 +283,19 @@ def test_every_fact_has_values(run: RunFolder) -> None:
     for name, kind in FACTS.items():
         if name in ENERGY or name == CARBON:
             continue  # only with [energy]: test_energy.py
-        of = "silos" if kind.example == "phones" else kind.example
-        assert values(run, name, of if kind.of_group == "always" else None)
+        of = "silos" if kind.of_group == "always" else None
+        assert values(run, name, of, "f1" if name == METRIC else None)
 
 
 def test_metrics_of_the_task_are_facts(run: RunFolder) -> None:
     mixed(run)
     run.evaluate(1.0, 0.5, f1=0.25)
-    assert set(values(run, "metric", "f1").values()) == {0.25}
-    assert values(run, "metric", "auc") == {}
+    run.add("group_evaluations", version=1, round=1, group="phones", examples=3, loss=1.0,
+            accuracy=None, metrics='{"f1": 0.75}')  # fmt: skip
+    assert set(values(run, "metric", metric="f1").values()) == {0.25}
+    assert values(run, "metric", metric="auc") == {}
+    assert values(run, "metric", "phones", "f1") == {1: 0.75, 2: 0.75}
+    assert values(run, "metric", "silos", "f1") == {}
 
 
 def test_an_update_that_is_folded_twice_is_found(run: RunFolder) -> None:

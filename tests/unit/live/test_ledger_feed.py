@@ -41,9 +41,9 @@ def test_an_evaluation_is_read_that_was_entered_after_its_round(
 ) -> None:
     feed = LedgerFeed(tmp_path / "ledger.sqlite")
     feed.new()
-    groups = [GroupEvaluationRow(1, 1, "g", 5, 0.5, 0.75, {})]
+    groups = [GroupEvaluationRow(1, 1, "g", 5, 0.5, 0.75, {"f1": 0.25})]
     ledger.evaluated(EvaluationRow(1, 1, 0.5, 0.75, {}, 0.1, 12.0, groups))
-    assert feed.new().group_evaluations == [GroupEvaluation(1, "g", 0.5, 0.75)]
+    assert feed.new().group_evaluations == [GroupEvaluation(1, "g", 0.5, 0.75, '{"f1": 0.25}')]
     assert feed.new().group_evaluations == []
 
 

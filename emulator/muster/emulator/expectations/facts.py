@@ -11,16 +11,14 @@ class FactKind(NamedTuple):
     Attributes:
         meaning: a sentence about its value in a round.
         of_group: whether a condition may, must or cannot name a group.
-        example: a name that a condition may give it.
     """
 
     meaning: str
     of_group: Literal["may", "always", "never"] = "may"
-    example: str = "phones"
 
 
 METRIC = "metric"
-"""The fact that is named by a metric of the task, not by a group: `metric("f1")`."""
+"""The fact whose first name is that of a metric of the task: `metric("f1", "phones")`."""
 
 FACTS: Mapping[str, FactKind] = MappingProxyType(
     {
@@ -29,7 +27,8 @@ FACTS: Mapping[str, FactKind] = MappingProxyType(
         ),
         "accuracy": FactKind("accuracy of the same model, on the same data"),
         METRIC: FactKind(
-            "another metric that the task measures of the same model, by its name", "always", "f1"
+            "another metric that the task measures of the same model, by its name; of a group: "
+            '`metric("f1", "phones")`'
         ),
         "participation": FactKind(
             "folded updates divided by enrolled devices (devices that ever connected)"
@@ -58,6 +57,14 @@ FACTS: Mapping[str, FactKind] = MappingProxyType(
     }
 )
 """The facts by name, as docs/expectations.md lists them."""
+
+
+def example_of(name: str) -> str:
+    """A fact as conditions write it, with the names that it must have."""
+    if name == METRIC:
+        return f'{name}("f1")'
+    return f'{name}("phones")' if FACTS[name].of_group == "always" else name
+
 
 EVALUATED = frozenset({"loss", "accuracy", METRIC})
 """The facts that exist only in rounds after which the model was evaluated."""

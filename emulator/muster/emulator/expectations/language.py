@@ -6,7 +6,7 @@ Nothing is ever evaluated by Python.
     condition  = number-expression (("<" | "<=" | ">" | ">=" | "==" | "!=") number-expression)+
     expression = number | fact | before | before(fact) | function(expression)
                | rounds_until(condition) | expression (+ | - | * | /) expression | -expression
-    fact       = name | name("group")
+    fact       = name | name("group") | metric("name") | metric("name", "group")
 """
 
 import ast
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from muster.emulator.expectations.facts import FACTS, METRIC
+from muster.emulator.expectations.facts import FACTS, METRIC, example_of
 from muster.emulator.expectations.hints import hint_of_node, hint_of_text, meant, with_hint
 
 BEFORE, ROUNDS_UNTIL = "before", "rounds_until"
@@ -63,13 +63,19 @@ class NumberLiteral:
 
 @dataclass(frozen=True)
 class Fact:
-    """The value of a fact in the round that is judged, of all devices or of one group."""
+    """The value of a fact in the round that is judged, of all devices or of one group.
+
+    Attributes:
+        metric: the name of the task's metric that it is about, of a fact about one.
+    """
 
     name: str
     group: str | None = None
+    metric: str | None = None
 
     def __str__(self) -> str:
-        return self.name if self.group is None else f'{self.name}("{self.group}")'
+        names = ", ".join(f'"{name}"' for name in (self.metric, self.group) if name is not None)
+        return f"{self.name}({names})" if names else self.name
 
 
 @dataclass(frozen=True)
@@ -225,11 +231,11 @@ class _Reader:
     def _fact(self, node: ast.expr) -> Fact | None:
         match node:
             case ast.Name(id=name):
-                group = None
-            case ast.Call(
-                func=ast.Name(id=name), args=[ast.Constant(value=str() as group)], keywords=[]
-            ):
-                pass
+                names = []
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if 0 < len(args) <= (
+                2 if name == METRIC else 1
+            ) and all(map(_is_text, args)):
+                names = [ast.literal_eval(arg) for arg in args]
             case ast.Call(func=ast.Name(id=name)) if name not in FACTS:
                 self._mistake(_unknown_fact(name))
                 return None
@@ -242,13 +248,13 @@ class _Reader:
         if name not in FACTS:
             self._mistake(_unknown_fact(name))
             return None
-        if group is None and FACTS[name].of_group == "always":
+        if not names and example_of(name) != name:
             what = "a metric" if name == METRIC else "a group"
-            example = f'{name}("{FACTS[name].example}")'
-            self._mistake(f"expected the name of {what}, as in {example}")
-        if group is not None and FACTS[name].of_group == "never":
+            self._mistake(f"expected the name of {what}, as in {example_of(name)}")
+        metric = names.pop(0) if names and name == METRIC else None
+        if names and FACTS[name].of_group == "never":
             self._mistake(f"{name} is not known by group, found {_text(node)}")
-        return Fact(name, group)
+        return Fact(name, names[0] if names else None, metric)
 
     def _resolve(self, sides: tuple[Expression, ...], text: str) -> tuple[Expression, ...]:
         """Give every bare `before` the one fact of its comparison."""
@@ -266,6 +272,10 @@ class _Reader:
 
     def _mistake(self, sentence: str, hint: str = "") -> None:
         self.mistakes.append(with_hint(sentence, hint))
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _unknown_fact(name: str) -> str:

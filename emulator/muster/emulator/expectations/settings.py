@@ -1,6 +1,7 @@
 """The table `[[expect]]` of a scenario."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
@@ -8,7 +9,7 @@ from pydantic import Field, field_validator
 
 from muster.common.bounds import RoundCount
 from muster.common.config import Section
-from muster.emulator.expectations.facts import CARBON, ENERGY, EVALUATED, METRIC
+from muster.emulator.expectations.facts import CARBON, ENERGY, EVALUATED
 from muster.emulator.expectations.language import Before, Condition, facts_of, read_condition
 
 FaultName = Annotated[str, Field(min_length=1, max_length=100)]
@@ -99,16 +100,17 @@ class Expectation(Section):
         yield from self._mistakes_of_faults(known)
         facts = list(facts_of(self.condition))
         names = {part.fact if isinstance(part, Before) else part for part in facts}
-        for fact in sorted((each for each in names if each.name != METRIC), key=str):
+        for fact in sorted(names, key=str):
             if fact.group is not None and fact.group not in known.groups:
                 there = ", ".join(known.groups)
                 yield f"that: {fact} names no group of the scenario; there are: {there}"
             if fact.name == "accuracy" and not known.accuracy:
                 yield "that: the task measures no accuracy; expected another fact, such as loss"
             elif fact.name in EVALUATED and fact.group is not None and not known.of_groups:
+                whole = replace(fact, group=None)
                 yield (
                     f"that: {fact} is measured only with server.evaluate_groups = true; set it, or "
-                    f"write {fact.name} for the whole test set"
+                    f"write {whole} for the whole test set"
                 )
             if fact.name in ENERGY and not known.energy:
                 yield f"that: {fact} is computed only with the table [energy]; expected one"

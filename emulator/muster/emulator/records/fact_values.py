@@ -79,10 +79,7 @@ class FactValues:
     def _evaluated(self, fact: Fact) -> Values:
         """Loss or accuracy of the version after each round. A loss that is not a number stays NaN,
         and no condition holds for it; an accuracy that is not a number was not measured."""
-        rows = self._account.evaluations
-        if fact.group is not None:
-            rows = self._account.group_evaluations
-            rows = rows[rows["group"] == fact.group]
+        rows = self._evaluations(fact)
         if fact.name == "accuracy":
             rows = rows[rows["accuracy"].notna()]
         return self._after_rounds(dict(zip(rows["version"], rows[fact.name], strict=True)))
@@ -90,10 +87,17 @@ class FactValues:
     def _metric(self, fact: Fact) -> Values:
         """Another metric of the version after each round; rounds in which it was not measured are
         missing."""
-        rows = self._account.evaluations
+        rows = self._evaluations(fact)
         measured = zip(rows["version"], map(metrics_of, rows["metrics"]), strict=True)
-        known = ((version, metrics.get(str(fact.group))) for version, metrics in measured)
+        known = ((version, metrics.get(str(fact.metric))) for version, metrics in measured)
         return self._after_rounds({v: float(value) for v, value in known if value is not None})
+
+    def _evaluations(self, fact: Fact) -> "pd.DataFrame":
+        """The evaluations of all devices or of a group."""
+        if fact.group is None:
+            return self._account.evaluations
+        rows = self._account.group_evaluations
+        return rows[rows["group"] == fact.group]
 
     def _after_rounds(self, of_version: Mapping[int, float]) -> Values:
         """The values of versions, by the rounds after which they were the newest."""
