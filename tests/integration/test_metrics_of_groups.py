@@ -4,6 +4,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
@@ -11,10 +12,16 @@ from safetensors.numpy import load_file
 from muster.common.config import validate
 from muster.common.own_code import use
 from muster.emulator.export.metrics import metric_points
+from muster.emulator.live.device_life import device_life
+from muster.emulator.live.page_state import sections
+from muster.emulator.live.run_reader import RunReader
 from muster.emulator.records.account import Account
 from muster.emulator.records.parts import metrics_of
+from muster.emulator.records.summary import number_text
+from muster.emulator.report.page import write_report
 from muster.emulator.run_audit import audit
 from muster.emulator.scenario.scenario import Scenario
+from muster.simulation.faults import KillAt
 from muster.simulation.whole_run import simulate_run
 
 OWN = """
@@ -54,20 +61,22 @@ class OpenValues(OpenTask):
 """
 
 
+def scenario_of(folder: Path, server: dict[str, Any], **more: Any) -> Scenario:
+    (folder / "my_values.py").write_text(OWN)
+    use(str(folder))
+    values = {
+        "name": "values",
+        "modules": str(folder),
+        "task": {"name": "my_values:Values"},
+        "server": server,
+        "groups": [{"name": "a", "count": 2}, {"name": "b", "count": 1}],
+    }
+    return validate(Scenario, values | more, "values")
+
+
 def test_groups_and_devices_have_the_metrics_of_the_task(tmp_path: Path) -> None:
-    (tmp_path / "my_values.py").write_text(OWN)
-    use(str(tmp_path))
-    scenario = validate(
-        Scenario,
-        {
-            "name": "values",
-            "modules": str(tmp_path),
-            "task": {"name": "my_values:Values"},
-            "server": {"rounds": 2, "evaluate_groups": True, "evaluate_devices": True},
-            "groups": [{"name": "a", "count": 2}, {"name": "b", "count": 1}],
-        },
-        "values",
-    )
+    server = {"rounds": 2, "evaluate_groups": True, "evaluate_devices": True}
+    scenario = scenario_of(tmp_path, server)
     run = tmp_path / "run"
     assert simulate_run(scenario, run) == "completed"
     (slope,) = load_file(run / "model.safetensors").values()
@@ -91,3 +100,49 @@ def test_groups_and_devices_have_the_metrics_of_the_task(tmp_path: Path) -> None
         ledger.execute("UPDATE group_evaluations SET metrics = '{}' WHERE version = 1")
     found = [str(d) for check in audit(run).checks for d in check.differences]
     assert any("worst in group_evaluations, version 1, a" in text for text in found), found
+
+
+KILLS = (KillAt("server", "round_committed", 1), KillAt("a-0001", "received", 2))
+
+
+@pytest.mark.parametrize("kills", [(), KILLS], ids=["whole", "killed"])
+def test_devices_report_the_metrics_of_the_task(tmp_path: Path, kills: tuple[KillAt, ...]) -> None:
+    scenario = scenario_of(
+        tmp_path,
+        {"rounds": 3, "evaluate_on": "devices"},
+        expect=[{"that": 'metric("worst", "b") > metric("worst", "a")', "always": True}],
+    )
+    run, first = tmp_path / "run", tmp_path / "first"
+    assert simulate_run(scenario, run, kills) == "completed"
+    one = scenario_of(tmp_path, {"rounds": 2, "evaluate_on": "devices"})
+    assert simulate_run(one, first) == "completed"
+    (slope,) = load_file(first / "model.safetensors").values()
+    worst = [abs(float(slope.item()) - index) for index in range(3)]  # where x is 1
+    with Account(run) as account:
+        devices = account.device_evaluations.query("version == 2")["metrics"].map(metrics_of)
+        whole = account.evaluations.query("version == 2")["metrics"].map(metrics_of).iloc[0]
+    found = [of_device["worst"] for of_device in devices]
+    assert found == pytest.approx(worst, rel=1e-5)
+    mean = (4 * worst[0] + 5 * worst[1] + 6 * worst[2]) / 15
+    assert whole == {"devices": 3.0, "worst": pytest.approx(mean, rel=1e-5)}
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["final"]["groups"]["b"]["metrics"] == {"worst": pytest.approx(worst[2])}
+    spread = summary["final"]["devices"]["metrics"]["worst"]
+    assert (spread["min"], spread["max"]) == pytest.approx((min(worst), max(worst)))
+    assert [judged["holds"] for judged in summary["expectations"]] == [True]
+    assert audit(run).agrees
+    page = write_report(run).read_text()
+    assert f"Devices: worst {number_text(min(worst))} to {number_text(max(worst))}, median" in page
+    life = device_life(run / "ledger.sqlite", "b-0000")
+    assert life["evaluation"]["metrics"] == {"worst": pytest.approx(worst[2], rel=1e-5)}
+    reader = RunReader(run)
+    reader.read()
+    shown = sections(reader.state, "uuu", "completed")
+    assert shown["run"]["metrics"] == {"devices": 3.0, "worst": pytest.approx(mean, rel=1e-5)}
+    of_b = {"worst": pytest.approx(worst[2], rel=1e-5)}
+    assert [group["metrics"] for group in shown["groups"]][1] == of_b
+
+    with closing(sqlite3.connect(run / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE device_evaluations SET metrics = '{}' WHERE version = 1")
+    found = [str(d) for check in audit(run).checks for d in check.differences]
+    assert any("worst in device_evaluations of version 1" in text for text in found), found

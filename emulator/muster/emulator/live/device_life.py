@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from muster.common.errors import ConfigError
+from muster.emulator.live.page_state import shown_metrics
 from muster.emulator.records.ledger_file import damaged, open_ledger
 
 MOST_CALLS = 200
@@ -28,6 +29,11 @@ SELECT client, call_round, outcome, reason, staleness, weight, train_s, transfer
 FROM contributions WHERE (:client IS NULL OR client = :client)
 AND rowid > (SELECT max(rowid) FROM contributions) - :rows AND outcome <> 'duplicate'
 ORDER BY rowid
+"""
+_EVALUATIONS = """
+SELECT client, max(version), loss, accuracy, metrics FROM device_evaluations
+WHERE (:client IS NULL OR client = :client)
+AND version > (SELECT max(version) FROM device_evaluations) - :rounds GROUP BY client
 """
 
 Life = dict[str, Any]
@@ -58,12 +64,14 @@ def device_lives(ledger: Path, rounds: int, client: str | None = None) -> dict[s
             clients = opened.execute(_CLIENTS, values).fetchall()
             answers = _by_client(opened.execute(_ANSWERS, values))
             updates = _by_client(opened.execute(_UPDATES, values))
+            evaluations = _by_client(opened.execute(_EVALUATIONS, values))
     except sqlite3.DatabaseError as error:
         raise damaged(ledger, error) from error
     names = ("client", "group", "examples", "enrolled", "sessions")
     return {
         row[0]: {
             **dict(zip(names, row, strict=True)),
+            "evaluation": _evaluation(evaluations.get(row[0], [])),
             "calls": _calls(answers.get(row[0], []), updates.get(row[0], []), rounds),
         }
         for row in clients
@@ -76,6 +84,16 @@ def _by_client(rows: Iterable[Sequence[Any]]) -> dict[str, list[Sequence[Any]]]:
     for client, *rest in rows:
         found.setdefault(client, []).append(rest)
     return found
+
+
+def _evaluation(found: list[Sequence[Any]]) -> dict[str, Any] | None:
+    """The newest evaluation of a model on the examples of a device; None if there is none."""
+    if not found:
+        return None
+    version, loss, accuracy, metrics = found[0]
+    return {
+        "version": version, "loss": loss, "accuracy": accuracy, "metrics": shown_metrics(metrics),
+    }  # fmt: skip
 
 
 def _calls(

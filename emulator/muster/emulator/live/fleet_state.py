@@ -68,12 +68,13 @@ class RoundFacts(NamedTuple):
 
 
 class GroupEvaluation(NamedTuple):
-    """A row of the ledger's table `group_evaluations`."""
+    """A row of the ledger's table `group_evaluations`; `metrics` is JSON."""
 
     round: int
     group: str
     loss: float | None
     accuracy: float | None
+    metrics: str
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class LedgerRows:
         rounds: all new rounds, in their order.
         answers, updates, waits: of the newest of these rounds only, as there may be many; waits are
             seconds by round and client.
+        metrics: JSON of the other metrics of the newest evaluation; empty if there is none.
     """
 
     enrolled: Mapping[str, bool] | None = None
@@ -93,6 +95,7 @@ class LedgerRows:
     updates: Sequence[DeviceUpdate] = ()
     waits: Mapping[int, dict[str, float]] = field(default_factory=dict)
     group_evaluations: Sequence[GroupEvaluation] = ()
+    metrics: str = ""
 
 
 @dataclass(slots=True)
@@ -161,6 +164,7 @@ class FleetState:
         self.digests: deque[RoundDigest] = deque(maxlen=NEWEST_ROUNDS)
         self.rounds, self.evaluations = Series(), Series()
         self.group_evaluations: dict[str, GroupEvaluation] = {}
+        self.metrics = ""
         self.traffic: dict[str, LinkTraffic] = {}
         self.scenario_s: float | None = None
         self.app_measured: Event | None = None
@@ -297,6 +301,7 @@ class FleetState:
                 for client, enrolled in rows.enrolled.items()
                 if not enrolled and client in self.position
             }
+        self.metrics = rows.metrics or self.metrics
         for each in rows.group_evaluations:
             self.group_evaluations[each.group] = each
         for facts in rows.rounds:

@@ -64,15 +64,17 @@ class LedgerFeed:
             seen = seen._replace(clients=bool(enrolled))
         # Evaluations are entered after the commit of their round.
         group_evaluations = ledger.execute(
-            'SELECT round, "group", loss, accuracy, version FROM group_evaluations '
+            'SELECT round, "group", loss, accuracy, metrics, version FROM group_evaluations '
             "WHERE version > ? ORDER BY version",
             (seen.version,),
         ).fetchall()
         if group_evaluations:
             seen = seen._replace(version=group_evaluations[-1][-1])
+        newest = ledger.execute("SELECT metrics FROM evaluations ORDER BY version DESC LIMIT 1")
         rows = LedgerRows(
             enrolled=enrolled,
-            group_evaluations=[GroupEvaluation(*row[:4]) for row in group_evaluations],
+            group_evaluations=[GroupEvaluation(*row[:5]) for row in group_evaluations],
+            metrics=(newest.fetchone() or ("",))[0],
         )
         columns = ", ".join(RoundFacts._fields)
         rounds = [

@@ -13,8 +13,10 @@ from muster.emulator.following.run_progress import FaultProgress
 from muster.emulator.live.finding import finding
 from muster.emulator.live.fleet_state import FREQUENT, DeviceFacts, FleetState, LinkTraffic
 from muster.emulator.live.round_digest import GroupDigest, sum_of
+from muster.emulator.records.parts import finite, metrics_of
 from muster.emulator.records.summary import clean
 
+_MOST_METRICS = 20
 _MOST_NAMES = 8
 _MOST_OCCURRENCES = 100
 _UNKNOWN = " "
@@ -113,6 +115,7 @@ def _run(state: FleetState, run_state: str) -> dict[str, Any]:
         "empty": progress.empty,
         "loss": progress.loss,
         "accuracy": progress.accuracy,
+        "metrics": shown_metrics(state.metrics),
         "evaluated_round": progress.evaluated_round,
         "epsilon": progress.epsilon,
         "bytes_up": progress.bytes_up + progress.arriving,
@@ -120,6 +123,12 @@ def _run(state: FleetState, run_state: str) -> dict[str, Any]:
         "seconds": progress.seconds,
         "looked_at": len(state.digests),
     }
+
+
+def shown_metrics(text: str) -> dict[str, float | None]:
+    """The first of the task's other metrics, from a cell of a column `metrics`."""
+    found = [*metrics_of(text).items()][:_MOST_METRICS]
+    return {clean(name): finite(value) for name, value in found}
 
 
 def _app_metrics(event: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -152,6 +161,7 @@ def _groups(state: FleetState, states: str) -> list[dict[str, Any]]:
                 "slowest": asdict(digest.slowest) if digest.slowest else None,
                 "loss": evaluation.loss if evaluation else None,
                 "accuracy": evaluation.accuracy if evaluation else None,
+                "metrics": shown_metrics(evaluation.metrics if evaluation else ""),
             }
         )
     return found

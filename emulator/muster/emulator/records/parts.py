@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,9 +21,23 @@ def parts_of(account: "Account") -> dict[str, Any]:
         found["groups"] = {row["group"]: _part(row) for row in groups.to_dict("records")}
     if not devices.empty:
         measure = measure_of(devices)
-        spread = {key: finite(value) for key, value in spread_of(devices[measure]).items()}
-        found["devices"] = {"measured": len(devices), "of": measure, **spread}
+        found["devices"] = {"measured": len(devices), "of": measure, **_spread(devices[measure])}
+        if metrics := _spreads(devices["metrics"]):
+            found["devices"]["metrics"] = metrics
     return found
+
+
+def _spreads(cells: "pd.Series[str]") -> dict[str, dict[str, float | None]]:
+    """How the task's other metrics are spread over the devices that have them, by name."""
+    values: dict[str, list[float]] = {}
+    for cell in cells:
+        for name, value in metrics_of(cell).items():
+            values.setdefault(name, []).append(math.nan if value is None else value)
+    return {name: _spread(values[name]) for name in sorted(values)}
+
+
+def _spread(values: Iterable[float]) -> dict[str, float | None]:
+    return {key: finite(value) for key, value in spread_of(values).items()}
 
 
 def _part(row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -33,12 +47,12 @@ def _part(row: Mapping[Any, Any]) -> dict[str, Any]:
     return {"examples": row["examples"], "loss": finite(row["loss"]), **accuracy, **others}
 
 
-def spread_of(values: "pd.Series") -> dict[str, float]:
+def spread_of(values: Iterable[float]) -> dict[str, float]:
     """Minimum, quantiles and maximum; each is the value of a device, also if some are infinite.
 
     NaN counts as infinite.
     """
-    ordered = sorted(values.fillna(math.inf).tolist())
+    ordered = sorted(math.inf if math.isnan(value) else value for value in values)
     places = {key: max(0, math.ceil(share * len(ordered)) - 1) for key, share in _SPREAD.items()}
     return {key: ordered[place] for key, place in places.items()}
 

@@ -7,7 +7,7 @@ in weight_sections.py, those on simulated device state in life_sections.py, thos
 link_sections.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,7 +57,7 @@ ENDS = 20
 MOST_CLIENTS = 1000
 
 _METRICS = 3
-"""The most other metrics of the task in the headline."""
+"""The most other metrics of the task in the headline, and of groups and devices."""
 
 _COHORT = ("called", "accepted", "folded")
 
@@ -128,20 +128,34 @@ def learning(account: Account, summary: Summary) -> ReportSection:
 
 
 def groups(account: Account, summary: Summary) -> ReportSection | None:
+    parts, devices = (summary["final"].get(name, {}) for name in ("groups", "devices"))
+    if not parts and not devices:
+        return None
+    measured = [part.get("metrics", {}) for part in parts.values()]
+    others = list(dict.fromkeys(name for metrics in measured for name in metrics))[:_METRICS]
     rows = [
         [clean(name), f"{part['examples']:,}", number_text(part["loss"]),
-         percent_text(part.get("accuracy"))]
-        for name, part in summary["final"].get("groups", {}).items()
+         percent_text(part.get("accuracy")), *(number_text(metrics.get(other)) for other in others)]
+        for (name, part), metrics in zip(parts.items(), measured, strict=True)
     ]  # fmt: skip
-    if not rows and "devices" not in summary["final"]:
-        return None
     text = (
         "How well the model works on the data of each group and device. A good mean can hide a "
         "group, or a tail of devices, that the model serves badly."
     )
-    table = ReportTable(["group", "examples", "loss", "accuracy"], rows) if rows else None
-    drawn, points = "groups" if spread.groups(account) else "", spread.single_values(account)
+    columns = ["group", "examples", "loss", "accuracy", *map(clean, others)]
+    table = ReportTable(columns, rows) if rows else None
+    drawn = "groups" if spread.groups(account) else ""
+    points = [*spread.single_values(account), *_spread_points(devices)]
     return ReportSection("Groups and devices", text, figure=drawn, table=table, points=points)
+
+
+def _spread_points(devices: Mapping[str, Any]) -> list[str]:
+    """Sentences on how the task's other metrics are spread over devices."""
+    return [
+        f"Devices: {clean(name)} {number_text(spread['min'])} to {number_text(spread['max'])}, "
+        f"median {number_text(spread['median'])}, a tenth below {number_text(spread['p10'])}."
+        for name, spread in [*devices.get("metrics", {}).items()][:_METRICS]
+    ]
 
 
 def losses(account: Account, summary: Summary) -> ReportSection | None:

@@ -2,7 +2,7 @@
 
 import { $, el, key, say } from "./dom.js";
 import { drawChart, drawCharts } from "./chart.js";
-import { number, percent, plural, rate } from "./format.js";
+import { metrics, number, percent, plural, rate } from "./format.js";
 
 const LINK_HEIGHT = 64;
 const AXIS = { label: "", text: "number", low: null, high: null, log: false, ticks: [] };
@@ -28,7 +28,7 @@ export function drawQuality(model) {
     .filter(([name]) => name === "loss" || run.accuracy !== null || !rows.length);
   drawCharts($("quality"), measured.map(([, place, y]) => chart([layer("steps", column(0), column(place), "blue")], ROUND, y)), shaded(model.sections));
   const fact = run.loss === null ? "No version has been evaluated yet."
-    : `Loss ${number(run.loss)}${run.accuracy === null ? "" : `, accuracy ${percent(run.accuracy)}`} after round ${number(run.evaluated_round)}.`;
+    : `${[`Loss ${number(run.loss)}`, ...metrics(run)].join(", ")} after round ${number(run.evaluated_round)}.`;
   say($("quality-text"), `${fact}${model.sections.faults.length ? " Bands: rounds with a fault." : ""}`);
   drawAppMetrics(model.sections.app_metrics);
 }

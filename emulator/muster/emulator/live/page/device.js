@@ -1,7 +1,7 @@
 // The life of one device, in a dialog.
 
 import { $, el } from "./dom.js";
-import { number, percent, seconds } from "./format.js";
+import { metrics, number, percent, seconds } from "./format.js";
 
 const COLOURS = { folded: "arrived", declined: "declined", absent: "away", "no update": "other" };
 
@@ -14,6 +14,8 @@ export function showDevice(life) {
     el("p", { class: "note" }, [`Group ${life.group}`, `${number(life.examples)} examples`,
       life.enrolled ? "" : "not enrolled", `${number(life.sessions)} ${life.sessions === 1 ? "session" : "sessions"}`,
       `${number(folded)} of the newest ${number(life.calls.length)} calls counted`].filter(Boolean).join(" · ")),
+    life.evaluation ? el("p", {}, `Version ${number(life.evaluation.version)} of the model on its examples: ${
+      [`loss ${number(life.evaluation.loss)}`, ...metrics(life.evaluation)].join(", ")}.`) : null,
     ...(life.calls.length ? [strip(life.calls), battery(life.calls), table(life.calls)]
       : [el("p", {}, "It has not been called in the newest rounds.")]));
   if (!dialog.open) dialog.showModal();

@@ -35,6 +35,11 @@ export function seconds(value) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+// Accuracy and the task's other metrics, as words.
+export const metrics = ({ accuracy, metrics }) => [
+  ...(accuracy === null ? [] : [`accuracy ${percent(accuracy)}`]),
+  ...Object.entries(metrics).map(([name, value]) => `${name} ${number(value)}`)];
+
 export const clockTime = (at) => new Date(1000 * at).toLocaleTimeString("en-GB");
 
 export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;

@@ -1,7 +1,7 @@
 // What each group contributes, and for whom rounds wait: bars by group, and the sentence above them.
 
 import { $, barRow, fill, key, say, updateBarRow } from "./dom.js";
-import { number, percent, plural, seconds } from "./format.js";
+import { metrics, number, percent, plural, seconds } from "./format.js";
 
 const PARTS = [
   ["train", "training", "train_s"],
@@ -68,7 +68,7 @@ function shares(group) {
     parts: [[group.weight_share, "transfer"]],
     mark: group.device_share,
     why: [`${percent(group.device_share)} of the devices`,
-      group.accuracy === null ? "" : `accuracy ${percent(group.accuracy)}`,
+      ...metrics(group),
       group.weight_share > 0 ? `${number(group.weight_share / group.device_share, 2)} × its share of the devices` : "",
     ].filter(Boolean).join(" · "),
   };
