@@ -33,7 +33,8 @@ from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.launch import doctor
 from muster.emulator.launch.process_configs import ProcessConfigs
-from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.links.settings import LinkSettings
+from muster.emulator.links.shared import SharedLink
 from muster.emulator.planning import plan
 from muster.emulator.planning.result import Learning
 from muster.emulator.scenario.energy import EnergySettings

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from muster.common.lines import LinkModel, SharedLine
 from muster.emulator.gateway.rates import model_of
-from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.links.settings import LinkSettings
+from muster.emulator.links.shared import SharedLink
 from muster.emulator.records.account import Account
 from muster.emulator.report.intervals import Bend, Floats, Overlaps
 from muster.emulator.scenario.population import names_of

@@ -12,7 +12,8 @@ from muster.client.life.participation import ParticipationSettings
 from muster.client.training.trainer import keeps_state
 from muster.common.errors import ConfigError
 from muster.common.life_record import LifeRecord, read_life
-from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.links.settings import LinkSettings
+from muster.emulator.links.shared import SharedLink
 from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 

@@ -21,7 +21,8 @@ from muster.common.installation import VERSION
 from muster.common.masks import AnyMasking
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
-from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.links.settings import LinkSettings
+from muster.emulator.links.shared import SharedLink
 from muster.emulator.scenario.device_table import DeviceTable, with_columns
 from muster.emulator.scenario.energy import EnergySettings
 from muster.emulator.scenario.enrollment import AnyEnrollment, EnrollAll
