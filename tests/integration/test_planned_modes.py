@@ -320,7 +320,7 @@ def test_shared_links_are_those_of_a_simulation_in_tiny_steps(tmp_path: Path) ->
     starts = [Start(f"{r.client} {r.round}", r.scenario_s, train_s[r.client]) for r in rows]
     sizes = lives.effort.bytes_down, lives.effort.bytes_up
     by_call = {start.client: lines[start.client.split()[0]] for start in starts}
-    ends = stepped(valley.shared_link.line(), by_call, starts, sizes)
+    ends = stepped(valley.shared_line(4), by_call, starts, sizes)
     ended = [row for row in rows if row.scenario_s + row.modelled_s <= end_s]
     assert len(ended) > 20
     for row in ended:

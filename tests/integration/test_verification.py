@@ -16,7 +16,8 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.credentials import GivenCredentials
 from muster.common.errors import RemoteProtocolError
-from muster.common.lines import Cell, SharedLine
+from muster.common.lines import Cell, LineTrace, SharedLine
+from muster.common.rates.cross_traffic import Load
 from muster.common.rates.recording import Direction
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
@@ -24,7 +25,7 @@ from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway as Emulated
 from muster.emulator.link_control.controller import Controller
 from muster.emulator.link_control.running_gateway import RunningGateway
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 from muster.emulator.verification import Tolerances, verify_gateways
 from muster.emulator.verification.grpc_probe import (
     GrpcBulk,
@@ -163,14 +164,28 @@ async def test_a_shared_limit_that_does_not_bind_is_outside(
     controller = running.gateway.controller
     truth = controller.set_shared
 
-    async def twice_as_much(
-        down_bps: float | None, up_bps: float | None, cells: bool = True
-    ) -> None:
-        await truth(down_bps, None if up_bps is None else 2 * up_bps, cells)
+    async def twice_as_much(state: SharedState) -> None:
+        await truth(state.model_copy(update={"up_factor": 2.0}))
 
     monkeypatch.setattr(controller, "set_shared", twice_as_much)
     found = await verified(running)
     assert [(row.link, row.quantity) for row in wrong(found)] == [("shared", "rate up")]
+
+
+async def test_a_shared_link_with_bursts_and_one_queue_is_as_asked(start: Start) -> None:
+    bursts = Load(bps=2e6, on_s=0.5, off_s=0.5, seed=3)
+    trace = LineTrace(direction="up", bps=4e6, loads=(bursts,))
+    shared = SharedLine(
+        up_bps=trace.whole().mean_bps,
+        up_traces=(trace,),
+        down_bps=2e6,
+        queue_down_bytes=64_000,
+    )
+    found = await verified(await start(Shape(), Shape(), Shape(), shared=shared))
+    assert found.ok, found.outside
+    told = rows(found)
+    assert "varies" in told["shared", "rate up"].note
+    assert told["shared", "queue down"].asked == pytest.approx(0.256)
 
 
 async def test_cells_limit_their_devices_and_are_lifted_while_each_is_measured(

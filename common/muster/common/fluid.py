@@ -13,7 +13,7 @@ from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from muster.common.lines import BegunWork, LineTrace, LinkModel, SharedLine
+from muster.common.lines import BegunWork, Limit, LinkModel, SharedLine
 
 
 def fair_rates(limits: Sequence[float], capacity: float) -> list[float]:
@@ -110,30 +110,6 @@ class Work(NamedTuple):
     left_bits: float = 0.0
 
 
-class Limit(NamedTuple):
-    """A rate of a link that flows cannot exceed.
-
-    Attributes:
-        bps: in bits per second; infinite: no limit.
-        traces: recorded rates that count instead.
-    """
-
-    bps: float
-    traces: Sequence[LineTrace] = ()
-
-    @classmethod
-    def of(cls, bps: float | None, traces: Sequence[LineTrace]) -> "Limit":
-        """The limit of a link with these settings."""
-        return cls(math.inf if bps is None else bps, traces)
-
-    def at(self, now_s: float) -> tuple[float, float]:
-        """The limit from a moment on, and until when it holds."""
-        if not self.traces:
-            return self.bps, math.inf
-        pieces = [trace.piece(now_s) for trace in self.traces]
-        return min(bps for bps, _ in pieces), min(until_s for _, until_s in pieces)
-
-
 class _Direction:
     """The flows in one direction of the link.
 
@@ -146,7 +122,7 @@ class _Direction:
         next_s: when the next flow ends, or the next rate changes; infinite: never.
     """
 
-    def __init__(self, capacity: Limit, cells: Mapping[str, float]) -> None:
+    def __init__(self, capacity: Limit, cells: Mapping[str, Limit]) -> None:
         self._capacity = capacity
         self._cells = cells
         self._paths: dict[str, Sequence[str]] = {}
@@ -159,7 +135,7 @@ class _Direction:
 
     def most_bps(self, limit: Limit, path: Sequence[str]) -> float:
         """The mean rate of a flow that has the link for itself; infinite: it takes no time."""
-        return min(limit.bps, self._capacity.bps, *(self._cells[cell] for cell in path))
+        return min(limit.bps, self._capacity.bps, *(self._cells[cell].bps for cell in path))
 
     def turns(self, now_s: float) -> bool:
         """Whether a recorded rate changes at a moment."""
@@ -186,9 +162,13 @@ class _Direction:
             limit, until_s = self._limits[name].at(now_s)
             limits.append(limit)
             turns_s = min(turns_s, until_s)
+        cells = {}
+        for cell in {cell for name in self.left for cell in self._paths[name]}:
+            cells[cell], until_s = self._cells[cell].at(now_s)
+            turns_s = min(turns_s, until_s)
         self._turns_s = turns_s if self.left else math.inf
         paths = [self._paths[name] for name in self.left]
-        rates = tree_rates(limits, capacity, paths, self._cells)
+        rates = tree_rates(limits, capacity, paths, cells)
         self._rates = dict(zip(self.left, rates, strict=True))
         self._ends = {
             name: now_s + left / self._rates[name] if self._rates[name] else math.inf
@@ -234,12 +214,8 @@ class FluidLink:
         self._lines = lines
         self._bits = {Stage.DOWN: 8 * bytes_down, Stage.UP: 8 * bytes_up}
         self._flows = {
-            Stage.DOWN: _Direction(
-                Limit.of(shared.down_bps, shared.down_traces), shared.cell_limits("down")
-            ),
-            Stage.UP: _Direction(
-                Limit.of(shared.up_bps, shared.up_traces), shared.cell_limits("up")
-            ),
+            Stage.DOWN: _Direction(shared.limit("down"), shared.cell_limits("down")),
+            Stage.UP: _Direction(shared.limit("up"), shared.cell_limits("up")),
         }
         self._paths = {client: shared.path(line.cell) for client, line in lines.items()}
         self._work: dict[str, Work] = {}

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from muster.common import seeds
 from muster.common.config import Section
+from muster.common.rates.cross_traffic import Load, constant_rate, left_by
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
 from muster.common.rates.recording import Direction
@@ -30,11 +31,19 @@ _MODEL_STEP_S = 0.1
 
 
 class LineTrace(Section):
-    """The recorded rate of a link in the model."""
+    """A rate of a link that varies, recorded or with cross traffic."""
 
-    file: str
+    file: str | None = None
+    """The recording; absent: the rate is `bps`."""
+
     format: str | None = None
     """Format of the file; absent: found by its content."""
+
+    bps: Positive | None = None
+    """The rate of a link that is not recorded."""
+
+    loads: Annotated[tuple[Load, ...], Field(strict=False)] = ()
+    """Cross traffic, which leaves less of the rate."""
 
     direction: Direction
     start_s: float = 0.0
@@ -55,8 +64,19 @@ class LineTrace(Section):
         Raises:
             ValueError: the file cannot be read.
         """
-        reads = self.file, self.format, self.direction
-        return _rate_of(*reads, self.share, self.most_bps, self.stalled_s_a_bit)
+        return _rate_of(self._source, self.share, self.most_bps, self.stalled_s_a_bit)
+
+    def whole(self) -> RateOverTime:
+        """The rate that all links share, as it is: not in steps.
+
+        Raises:
+            ValueError: the file cannot be read, or cross traffic leaves nothing.
+        """
+        return _whole(self._source)
+
+    @property
+    def _source(self) -> "_Source":
+        return _Source(self.file, self.format, self.direction, self.bps, self.loads)
 
     def piece(self, at_s: float) -> tuple[float, float]:
         """The rate from scenario second `at_s` on, in bits per second, and until when it holds."""
@@ -67,16 +87,31 @@ class LineTrace(Section):
 LineTraces = Annotated[tuple[LineTrace, ...], Field(strict=False)]  # from JSON, they are lists
 
 
+class _Source(NamedTuple):
+    """What all links with the same rate have in common, as the fields of LineTrace."""
+
+    file: str | None
+    format: str | None
+    direction: Direction
+    bps: float | None
+    loads: tuple[Load, ...]
+
+
+@lru_cache(maxsize=1024)
+def _whole(source: _Source) -> RateOverTime:
+    if source.file is None:
+        assert source.bps is not None
+        rate = constant_rate(source.bps)
+    else:
+        rate = read_rate(Path(source.file), source.direction, source.format)
+    return left_by(source.loads, rate) if source.loads else rate
+
+
 @lru_cache(maxsize=1024)
 def _rate_of(
-    file: str,
-    format: str | None,
-    direction: Direction,
-    share: float,
-    most_bps: float | None,
-    stalled_s_a_bit: float,
+    source: _Source, share: float, most_bps: float | None, stalled_s_a_bit: float
 ) -> RateOverTime:
-    rate = read_rate(Path(file), direction, format).coarse(_MODEL_STEP_S)
+    rate = _whole(source).coarse(_MODEL_STEP_S)
     if share == 1 and most_bps is None and not stalled_s_a_bit:
         return rate
     return rate.changed(share, most_bps or math.inf, stalled_s_a_bit)
@@ -231,28 +266,84 @@ class LinkModel(Section):
         return 2 * 8 * bytes_in_flight / slower + 2 * self.rtt_s + 2 * self.late_s
 
 
-class Cell(Section):
-    """The model of a part of a shared link that some of its devices share."""
+class Limit(NamedTuple):
+    """A rate of a link that flows cannot exceed.
 
-    down_bps: Positive | None = None
-    up_bps: Positive | None = None
+    Attributes:
+        bps: in bits per second, in the mean; infinite: no limit.
+        traces: rates that vary, and count instead.
+    """
 
-    within: str | None = None
-    """The cell of which it is a part; absent: it is a part of the shared link itself."""
+    bps: float
+    traces: Sequence[LineTrace] = ()
+
+    @classmethod
+    def of(cls, bps: float | None, traces: Sequence[LineTrace]) -> "Limit":
+        """The limit of a link with these settings."""
+        return cls(math.inf if bps is None else bps, traces)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it limits anything."""
+        return math.isfinite(self.bps)
+
+    def longest_s(self, bits: float) -> float:
+        """The longest time that `bits` > 0 take, whenever they begin."""
+        return max([bits / self.bps, *(_span_s(trace.rate(), bits)[1] for trace in self.traces)])
+
+    def at(self, now_s: float) -> tuple[float, float]:
+        """The limit from a moment on, and until when it holds."""
+        if not self.traces:
+            return self.bps, math.inf
+        pieces = [trace.piece(now_s) for trace in self.traces]
+        return min(bps for bps, _ in pieces), min(until_s for _, until_s in pieces)
 
 
-class SharedLine(Section):
-    """The model of the link that all devices of a group share, a tree if it has cells."""
+class SharedPart(Section):
+    """The model of a link that devices share, or of a part of it."""
 
     down_bps: Positive | None = None
     up_bps: Positive | None = None
 
     down_traces: LineTraces = ()
     up_traces: LineTraces = ()
-    """Recorded rates; at most one for each direction, whose mean is the rate above."""
+    """Rates that vary; at most one for each direction, whose mean is the rate above."""
+
+    def limit(self, direction: Direction) -> Limit:
+        """Its rate in a direction."""
+        if direction == "down":
+            return Limit.of(self.down_bps, self.down_traces)
+        return Limit.of(self.up_bps, self.up_traces)
+
+    @property
+    def gap_s(self) -> float:
+        """The longest time for which nothing passes in a direction."""
+        traces = (*self.down_traces, *self.up_traces)
+        return max((trace.rate().gap_s for trace in traces), default=0.0)
+
+    def trace_files(self) -> set[str]:
+        """The files of its recorded rates."""
+        traces = (*self.down_traces, *self.up_traces)
+        return {trace.file for trace in traces if trace.file is not None}
+
+
+class Cell(SharedPart):
+    """The model of a part of a shared link that some of its devices share."""
+
+    within: str | None = None
+    """The cell of which it is a part; absent: it is a part of the shared link itself."""
+
+
+class SharedLine(SharedPart):
+    """The model of the link that all devices of a group share, a tree if it has cells."""
 
     cells: dict[str, Cell] = Field(default_factory=dict)
     """The cells, by name."""
+
+    queue_down_bytes: Positive | None = None
+    queue_up_bytes: Positive | None = None
+    """The length of the queue of all devices together, first in, first out; absent: each device has
+    a queue of its own, and all are served in turn."""
 
     slots: Annotated[int, Field(gt=0)] | None = None
     """Number of devices that can transfer in a round (at once, with overflow "queue"). Absent:
@@ -267,12 +358,24 @@ class SharedLine(Section):
         limited = self.down_bps is not None or self.up_bps is not None or bool(self.cells)
         return limited or (self.slots is not None and self.overflow == "queue")
 
-    def cell_limits(self, direction: Literal["down", "up"]) -> dict[str, float]:
-        """The rate of each cell in bits per second; infinite: no limit."""
-        return {
-            name: (cell.down_bps if direction == "down" else cell.up_bps) or math.inf
-            for name, cell in self.cells.items()
-        }
+    def cell_limits(self, direction: Direction) -> dict[str, Limit]:
+        """The rate of each cell."""
+        return {name: cell.limit(direction) for name, cell in self.cells.items()}
+
+    def queue_bytes(self, direction: Direction) -> float | None:
+        """The length of the queue of all devices in a direction; None: each has one of its own."""
+        return self.queue_down_bytes if direction == "down" else self.queue_up_bytes
+
+    @property
+    def parts(self) -> list[SharedPart]:
+        """The link and its cells."""
+        return [self, *self.cells.values()]
+
+    @property
+    def queue_s(self) -> float:
+        """The longest time for which a message waits in its queue."""
+        queues = (self.queue_down_bytes, self.down_bps), (self.queue_up_bytes, self.up_bps)
+        return max(8 * nbytes / bps if nbytes and bps else 0.0 for nbytes, bps in queues)
 
     def path(self, cell: str | None) -> list[str]:
         """The cells through which a device in a cell transfers, from the inside."""
@@ -320,7 +423,15 @@ class SharedLine(Section):
         if self.slots is not None and self.overflow == "queue":
             at_once = min(at_once, self.slots)
         together = self._together(line, at_once, dict.fromkeys(self.cells, at_once))
-        return together.model_copy(update={"down_traces": (), "up_traces": ()})
+        on_path = [self, *(self.cells[cell] for cell in self.path(line.cell))]
+        return together.model_copy(
+            update={
+                "down_traces": (),
+                "up_traces": (),
+                "queue_s": line.queue_s + self.queue_s,
+                "gap_s": line.gap_s + max(part.gap_s for part in on_path),
+            }
+        )
 
     def _together(self, line: LinkModel, at_once: int, in_cells: Mapping[str, int]) -> LinkModel:
         """The link of a device when each of `at_once` devices has the same part of this link.
@@ -328,37 +439,24 @@ class SharedLine(Section):
         Args:
             in_cells: how many of them have the same part of each cell.
         """
-        line = self._in_cell(line, in_cells)
-        down, up = (None if bps is None else bps / at_once for bps in (self.down_bps, self.up_bps))
-        traces = (
-            _slowest(line.down_traces, line.down_bps, self.down_traces, down, at_once),
-            _slowest(line.up_traces, line.up_bps, self.up_traces, up, at_once),
-        )
-        return line.model_copy(
-            update={
-                "down_bps": _slower(line.down_bps, down),
-                "up_bps": _slower(line.up_bps, up),
-                "down_traces": traces[0],
-                "up_traces": traces[1],
-                "cell": None,
-            }
-        )
+        for cell in self.path(line.cell):
+            line = _with_part(line, self.cells[cell], in_cells[cell])
+        return _with_part(line, self, at_once).model_copy(update={"cell": None})
 
-    def _in_cell(self, line: LinkModel, in_cells: Mapping[str, int]) -> LinkModel:
-        """The link of a device with no more than its part of the cells that it is in."""
-        if line.cell is None:
-            return line
-        parts = [(self.cells[cell], in_cells[cell]) for cell in self.path(line.cell)]
-        down = min((p.down_bps / n for p, n in parts if p.down_bps is not None), default=None)
-        up = min((p.up_bps / n for p, n in parts if p.up_bps is not None), default=None)
-        return line.model_copy(
-            update={
-                "down_bps": _slower(line.down_bps, down),
-                "up_bps": _slower(line.up_bps, up),
-                "down_traces": _at_most(line.down_traces, down),
-                "up_traces": _at_most(line.up_traces, up),
-            }
-        )
+
+def _with_part(line: LinkModel, of: SharedPart, at_once: int) -> LinkModel:
+    """A link behind another one, of which each of `at_once` devices has the same part."""
+    down, up = (None if bps is None else bps / at_once for bps in (of.down_bps, of.up_bps))
+    down_traces = _slowest(line.down_traces, line.down_bps, of.down_traces, down, at_once)
+    up_traces = _slowest(line.up_traces, line.up_bps, of.up_traces, up, at_once)
+    return line.model_copy(
+        update={
+            "down_bps": _slower(line.down_bps, down),
+            "up_bps": _slower(line.up_bps, up),
+            "down_traces": down_traces,
+            "up_traces": up_traces,
+        }
+    )
 
 
 def _slower(own_bps: float | None, fair_bps: float | None) -> float | None:

@@ -36,7 +36,7 @@ TARGETS = (
             b'{"do": "ping"}',
             b'{"do": "stats", "clients": ["a"]}',
             b'{"do": "set", "clients": null, "shape": {"down_bps": 1e6, "rtt_s": 0.1}}',
-            b'{"do": "set_shared", "down_bps": 1e6, "up_bps": null}',
+            b'{"do": "set_shared", "most_down_bps": 1e6, "up_factor": 0.5}',
             b'{"do": "fault", "fault": "quota", "direction": "up", "bytes": 5}',
             b'{"do": "heal", "fault": null, "direction": "up"}',
             b'{"do": "upstream", "address": "127.0.0.1:5000"}',

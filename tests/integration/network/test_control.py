@@ -18,7 +18,7 @@ from muster.common.lines import SharedLine, granted
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import Ports
 from muster.emulator.link_control.controller import Controller
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 
 if TYPE_CHECKING:
     from tests.integration.network.conftest import Start, World
@@ -101,7 +101,7 @@ async def test_a_link_is_set_and_set_back(start: Start) -> None:
         assert world.gateway.devices["a"].shape == Shape(rtt_s=0.002, loss=0.01)
         await controller.set(None)
         assert world.gateway.devices["a"].shape == Shape(rtt_s=0.002)
-        await controller.set_shared(1e6, None)
+        await controller.set_shared(SharedState(most_down_bps=1e6))
         assert world.gateway.shapers["down"].shared.mean == 125_000
         await world.echo("a")
 
@@ -132,7 +132,7 @@ async def test_new_connections_go_to_the_server_that_was_named_last(start: Start
         ({"do": "set", "shape": {"upbps": 1.0}}, "unknown key"),
         ({"do": "set", "shape": {"loss": 0.9}}, "shape.loss"),
         ({"do": "set", "shape": {"trace_up": "/nowhere"}}, "/nowhere cannot be read"),
-        ({"do": "set_shared", "down_bps": 0.0, "up_bps": None}, "down_bps"),
+        ({"do": "set_shared", "most_down_bps": 0.0}, "down_bps"),
         ({"do": "upstream", "address": "nowhere"}, "host:port"),
         ({"do": "dance"}, "do: expected one of ping, stats"),
         ({"do": "contend"}, "do: expected one of ping, stats"),
@@ -206,7 +206,7 @@ async def test_a_gateway_whose_controller_is_silent_heals_itself(
     talk = await Talk.begin(world, CONTROLLER)
     await talk.ask(do="fault", clients=["a"], fault="offline")
     await talk.ask(do="set", clients=["b"], shape={"loss": 0.1})
-    await talk.ask(do="set_shared", up_bps=1e6, down_bps=None)
+    await talk.ask(do="set_shared", most_up_bps=1e6)
     clock.advance(9.0)
     await talk.ask(do="ping")
     clock.advance(9.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from muster.common.lines import SharedLine
-from muster.emulator.links.shape import Queueing, Shape
+from muster.emulator.links.shape import Queueing, Shape, SharedState
 
 if TYPE_CHECKING:
     from tests.integration.network.conftest import Start
@@ -162,7 +162,7 @@ async def test_settings_that_change_all_the_time_lose_and_reorder_nothing(
         if chance.random() < 0.5:
             world.gateway.set_shapes({"a": chance.choice(shapes)})
         if chance.random() < 0.1:
-            world.gateway.set_shared(None, chance.choice([None, 300e6]))
+            world.gateway.set_shared(SharedState(most_up_bps=chance.choice([None, 300e6])))
     assert b"".join(pieces) == data
 
 

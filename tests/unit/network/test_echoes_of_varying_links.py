@@ -16,7 +16,7 @@ from muster.emulator.gateway.rates import Unlimited
 from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.settings import LINKS, LinkSettings
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 from muster.emulator.verification.echo_model import sent_echoes
 from muster.emulator.verification.judging import (
     RoundTrips,
@@ -77,9 +77,7 @@ class World:
     async def sleep_until(self, instant: float) -> None:
         raise AssertionError("nothing sleeps")
 
-    async def set_shared(
-        self, down_bps: float | None, up_bps: float | None, cells: bool = True
-    ) -> None:
+    async def set_shared(self, state: SharedState) -> None:
         raise AssertionError("nothing is set here")
 
     async def upstream(self, address: str) -> None:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from muster.common.fluid import FluidLink
-from muster.common.lines import BegunWork, Cell, LinkModel, SharedLine
+from muster.common.fluid import FluidLink, fair_rates
+from muster.common.lines import BegunWork, Cell, LineTrace, LinkModel, SharedLine
+from muster.common.rates.cross_traffic import Load
 from muster.emulator.gateway.flows import CellLink, DirectionalLink
-from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited
+from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited, rate_of_limit
 from muster.emulator.gateway.shaping import Shaper
 
 NBYTES = 400_000
@@ -24,9 +25,17 @@ def by_the_gateway(
     shared_bps: float | None, own_bps: Mapping[str, float | None], cells: Cells, places: Places
 ) -> dict[str, float]:
     """When the last byte of each transfer is due, if it passes a gateway."""
-    line = SharedLine(cells=dict(cells))
-    links = {name: CellLink(rate(cell.down_bps)) for name, cell in cells.items()}
-    shaper, ends = Shaper(rate(shared_bps), seed=1, cells=links), dict[str, float]()
+    return through(SharedLine(down_bps=shared_bps, cells=dict(cells)), own_bps, places)
+
+
+def through(
+    line: SharedLine, own_bps: Mapping[str, float | None], places: Places
+) -> dict[str, float]:
+    """`by_the_gateway`, over any shared link."""
+    limits = line.cell_limits("down")
+    links = {name: CellLink(rate_of_limit(limit)) for name, limit in limits.items()}
+    shared, queue = rate_of_limit(line.limit("down")), line.queue_bytes("down")
+    shaper, ends = Shaper(shared, 1, links, queue), dict[str, float]()
     flows = {
         name: shaper.flow(
             shaper.lane(name, DirectionalLink(rate(bps)), line.path(places.get(name))), "down", 1
@@ -54,7 +63,10 @@ def by_the_model(
 ) -> dict[str, float]:
     """When the same transfers end as fluid flows."""
     lines = {n: LinkModel(down_bps=bps, cell=places.get(n)) for n, bps in own_bps.items()}
-    shared = SharedLine(down_bps=shared_bps, cells=dict(cells))
+    return as_fluid(SharedLine(down_bps=shared_bps, cells=dict(cells)), lines)
+
+
+def as_fluid(shared: SharedLine, lines: Mapping[str, LinkModel]) -> dict[str, float]:
     link = FluidLink(shared, lines, NBYTES, 0)
     for name in sorted(STARTS_S, key=STARTS_S.__getitem__):
         link.play(STARTS_S[name])
@@ -114,3 +126,66 @@ def test_transfers_through_cells_take_as_long_in_both(
     for name, end_s in model.items():
         # The links above a cell choose among slices, and so do not see the cell's own order.
         assert real[name] == pytest.approx(end_s, rel=0.04), name
+
+
+def varying(bps: float, *loads: Load) -> LineTrace:
+    return LineTrace(direction="down", bps=bps, loads=loads)
+
+
+BURSTS = Load(bps=8e5, on_s=2.0, off_s=3.0, seed=7, name="bursts")
+LEFT = varying(1.2e6, BURSTS)
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        SharedLine(down_bps=LEFT.whole().mean_bps, down_traces=(LEFT,)),
+        SharedLine(down_bps=5e5, down_traces=(varying(1e6, Load(bps=5e5)),)),
+        SharedLine(cells={"x": Cell(down_bps=LEFT.whole().mean_bps, down_traces=(LEFT,))}),
+    ],
+    ids=["bursts", "constant", "in-a-cell"],
+)
+def test_cross_traffic_makes_transfers_as_long_in_both(shared: SharedLine) -> None:
+    places = dict.fromkeys("abcde", "x" if shared.cells else None)
+    lines = {name: LinkModel(down_bps=bps, cell=places[name]) for name, bps in UNEQUAL.items()}
+    real, model = through(shared, UNEQUAL, places), as_fluid(shared, lines)
+    assert max(model.values()) > 10
+    for name, end_s in model.items():
+        assert real[name] == pytest.approx(end_s, abs=0.4), name
+
+
+def test_in_one_queue_a_message_waits_behind_what_others_sent_before_it() -> None:
+    shared = SharedLine(down_bps=8e5, queue_down_bytes=50_000)
+    waited = {}
+    for queue in (shared.queue_bytes("down"), None):
+        shaper = Shaper(rate_of_limit(shared.limit("down")), 1, {}, queue)
+        lanes = {name: shaper.lane(name, DirectionalLink()) for name in "ab"}
+        flows = {name: shaper.flow(lane, "down", 1) for name, lane in lanes.items()}
+        shaper.arrive(flows["a"], 50_000, 0.0)
+        shaper.advance(0.1)
+        shaper.arrive(flows["b"], 200, 0.1)
+        while True:
+            due, _ = shaper.advance(now := shaper.next())
+            if any(flow is flows["b"] for flow, _ in due):
+                break
+        waited[queue] = now - 0.1
+    assert waited[50_000] == pytest.approx(0.4, abs=0.03)
+    assert waited[None] < 0.05
+
+
+def test_transfers_have_max_min_fair_rates_also_in_one_queue() -> None:
+    own = {"a": None, "b": 5e4, "c": None, "d": 8e6}
+    shaper, got = Shaper(ConstantRate(1e5), 1, {}, 50_000), dict.fromkeys(own, 0)
+    lanes = {name: shaper.lane(name, DirectionalLink(rate(bps))) for name, bps in own.items()}
+    flows = {name: shaper.flow(lane, "down", 1) for name, lane in lanes.items()}
+    now = 0.0
+    while now < 60:
+        for flow in flows.values():  # a sender that never stops
+            if (room := shaper.room(flow, flow.queued + flow.flying)) > 0:
+                shaper.arrive(flow, room, now)
+        now = shaper.next()
+        for flow, nbytes in shaper.advance(now)[0]:
+            got[flow.lane.client] += nbytes
+    model = fair_rates([math.inf if bps is None else bps for bps in own.values()], 8e5)
+    for (name, nbytes), bps in zip(got.items(), model, strict=True):
+        assert 8 * nbytes / 60 == pytest.approx(bps, rel=0.15), name

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from muster.common.fluid import fair_rates
-from muster.common.lines import SharedLine
+from muster.common.lines import LineTrace, SharedLine
+from muster.common.rates.cross_traffic import Load
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.link_control.running_gateway import RunningGateway
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 from muster.emulator.verification.expectations import (
     batches,
     error_of_median_s,
@@ -43,14 +44,14 @@ from muster.emulator.verification.tables import describe
 MBIT = 1e6
 
 
-def lines(*shapes: Shape) -> list[MeasuredLink]:
+def lines(*shapes: Shape, shared: SharedLine | None = None) -> list[MeasuredLink]:
     """Links of a group "g" whose gateway nobody asks."""
     devices = [GatewayDevice(client=f"g-{i}", shape=shape) for i, shape in enumerate(shapes)]
     config = GatewayProcess(
         group="g",
         seed=1,
         devices=devices,
-        shared=SharedLine(),
+        shared=shared or SharedLine(),
         upstream="127.0.0.1:9",
         ready="",
         credentials="",
@@ -179,9 +180,7 @@ class Silent:
         down = {"down": {"capacity": None}}
         return {"devices": {f"g-{i}": down for i in range(32)}}
 
-    async def set_shared(
-        self, down_bps: float | None, up_bps: float | None, cells: bool = True
-    ) -> None:
+    async def set_shared(self, state: SharedState) -> None:
         raise AssertionError("nothing is set here")
 
     async def upstream(self, address: str) -> None:
@@ -271,26 +270,28 @@ def test_no_answer_is_outside() -> None:
 
 
 def test_a_shared_link_is_held_against_max_min_fair_shares() -> None:
-    links = lines(Shape(up_bps=1 * MBIT), Shape(up_bps=9 * MBIT), Shape())
+    shapes = Shape(up_bps=1 * MBIT), Shape(up_bps=9 * MBIT), Shape()
+    links = lines(*shapes, shared=SharedLine(up_bps=6 * MBIT))
     got = [measured((2, rate * MBIT, None)) for rate in (1, 2.5, 2.5)]
-    total, fairness = judge_shared(6 * MBIT, links, 3, "up", got, Tolerances())
+    total, fairness = judge_shared(links, 3, "up", got, Tolerances())
     assert (total.link, total.asked, total.measured, total.ok) == ("shared", 6e6, 6e6, True)
     assert (fairness.measured, fairness.ok) == (1.0, True)
 
 
 def test_devices_that_starve_others_are_outside_though_the_sum_is_right() -> None:
-    links = lines(Shape(), Shape())
+    links = lines(Shape(), Shape(), shared=SharedLine(down_bps=6 * MBIT))
     got = [measured((2, 5 * MBIT, None)), measured((2, 1 * MBIT, None))]
-    total, fairness = judge_shared(6 * MBIT, links, 2, "down", got, Tolerances())
+    total, fairness = judge_shared(links, 2, "down", got, Tolerances())
     assert total.ok
     assert not fairness.ok
     assert fairness.measured == pytest.approx(36 / (2 * 26))
 
 
 def test_a_shared_link_that_is_never_full_is_held_against_what_devices_may() -> None:
-    links = lines(Shape(up_bps=1 * MBIT), Shape(up_bps=2 * MBIT))
+    shared = SharedLine(up_bps=10 * MBIT)
+    links = lines(Shape(up_bps=1 * MBIT), Shape(up_bps=2 * MBIT), shared=shared)
     got = [measured((2, 1 * MBIT, None)), measured((2, 2 * MBIT, None))]
-    total, _ = judge_shared(10 * MBIT, links, 5, "up", got, Tolerances())
+    total, _ = judge_shared(links, 5, "up", got, Tolerances())
     assert (total.asked, total.ok) == (3 * MBIT, True)
     assert total.note == "2 of 5 devices at once; their own rates allow less than 10 Mbit/s"
 
@@ -301,8 +302,23 @@ def test_in_every_step_who_is_slow_leaves_his_share_to_the_others() -> None:
         measured((1, 1 * MBIT, 1 * MBIT), (1, 3 * MBIT, 9 * MBIT)),
         measured((1, 5 * MBIT, 9 * MBIT), (1, 3 * MBIT, 9 * MBIT)),
     ]
-    total, fairness = judge_shared(6 * MBIT, lines(fading, fading), 2, "up", got, Tolerances())
+    links = lines(fading, fading, shared=SharedLine(up_bps=6 * MBIT))
+    total, fairness = judge_shared(links, 2, "up", got, Tolerances())
     assert (total.asked, total.measured, fairness.measured) == (6 * MBIT, 6 * MBIT, 1.0)
+
+
+def test_a_shared_link_that_varies_is_held_against_what_it_allowed_meanwhile() -> None:
+    trace = LineTrace(direction="up", bps=6e6, loads=(Load(bps=4e6, on_s=1.0, off_s=1.0),))
+    whole = trace.whole()
+    shared = SharedLine(up_bps=whole.mean_bps, up_traces=(trace,))
+    links = lines(Shape(), Shape(), shared=shared)
+    allowed = [whole.total(each + 1) - whole.total(each) for each in (0.0, 1.0)]
+    got = [measured(*((1, bits / 2, None) for bits in allowed)) for _ in links]
+    total, fairness = judge_shared(links, 2, "up", got, Tolerances())
+    assert total.asked == pytest.approx(sum(allowed) / 2)
+    assert total.ok
+    assert "varies" in total.note
+    assert fairness.ok
 
 
 # --- telling -------------------------------------------------------------------------------------

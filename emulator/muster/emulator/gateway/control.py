@@ -52,7 +52,7 @@ from muster.emulator.gateway.requests import (
 )
 from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 from muster.emulator.gateway.words import Word, Words
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 from muster.wire.connections.encryption import require_peer
 from muster.wire.connections.ports import LinePort, Talk, listen, read_line, sentence
 
@@ -185,7 +185,7 @@ class ControlService:
             case SetShape():
                 self._set_shape(request)
             case SetShared():
-                gateway.set_shared(request.down_bps, request.up_bps, request.cells)
+                gateway.set_shared(SharedState(**request.model_dump(exclude={"do"})))
             case BeginFault():
                 gateway.fault(gateway.select_devices(request.clients), request)
             case Heal():

@@ -270,6 +270,8 @@ class Lane:
 
     Attributes:
         path: the cells through which it passes, from the inside; `tags` has its tag on each.
+        fifo: whether its bytes leave in the order of their arrival, whatever their flow.
+        shared_queue: bytes of the queue of all lanes; None: each lane has one of its own.
         delays: of what was sent since the link changed last.
         stalls: number of stalls that loss has begun; they last for `stalled_s` together.
         packets: number of packets that it could have lost.
@@ -291,10 +293,14 @@ class Lane:
         self.parked = False  # whether it is eligible, and waits for a cell
         self.slice_bytes = self.queue_bytes = self.line_bytes = self.refill_bytes = 0
         self.holds_bytes = self.credit_bps = 0.0
+        self.fifo = link.fifo
+        self.shared_queue: float | None = None
         self.delays, self.stalls, self.stalled_s, self.packets = DelayMeter(), 0, 0.0, 0.0
 
-    def bound(self, shared: Rate) -> None:
+    def bound(self, shared: Rate, shared_queue: float | None = None) -> None:
         """Set the sizes and the credit that depend on the rates."""
+        self.shared_queue = shared_queue
+        self.fifo = self.link.fifo or shared_queue is not None
         above = [shared, *(cell.rate for cell in self.path)]
         bound = self.link.loss.bound if self.link.loss else math.inf
         mean = min(self.link.rate.mean, bound, *(rate.mean for rate in above))
@@ -304,6 +310,9 @@ class Lane:
         if (asked := self.link.queue_bytes) is not None:
             self.queue_bytes = int(max(asked, LEAST_SLICES * self.slice_bytes))
             self.refill_bytes = min(self.queue_bytes // 2, self.slice_bytes)
+        if shared_queue is not None:
+            self.refill_bytes = min(self.slice_bytes, PACKET_BYTES)
+            self.queue_bytes = int(max(shared_queue, self.link.queue_bytes or 0.0))
         least, unlimited = _LINE_BYTES
         reach_s = self.link.delay_s + 3 * self.link.jitter_s
         # Size the delay line by the peak rate: sized by the mean, it would hold back a fading link.
@@ -314,7 +323,7 @@ class Lane:
         line_bytes = self.line_bytes if math.isinf(peak) else 2 * peak * rtt_s
         self.holds_bytes = self.queue_bytes + line_bytes
 
-    def room(self, flow: Flow, held: int) -> int:
+    def room(self, flow: Flow, held: int, lanes: int = 1) -> int:
         """Number of bytes of a flow that may be read now.
 
         In a queue for all flows, each may have a packet also if the queue is full, because a packet
@@ -322,12 +331,17 @@ class Lane:
 
         Args:
             held: its bytes anywhere between reading and delivery.
+            lanes: number of lanes that are in the queue of all, of which each has the same part.
         """
-        room = self.queue_bytes - flow.queued
-        if self.link.fifo:
+        queue_bytes = self.queue_bytes
+        if self.shared_queue is not None:
+            part = max(self.shared_queue / lanes, LEAST_SLICES * PACKET_BYTES)
+            queue_bytes = int(max(part, self.link.queue_bytes or 0.0))
+        room = queue_bytes - flow.queued
+        if self.fifo:
             others = sum(other.queued for other in self.flows if other is not flow)
             room = max(room - others, PACKET_BYTES - flow.queued)
-        return min(room, self.queue_bytes + self.line_bytes - held)
+        return min(room, queue_bytes + self.line_bytes - held)
 
     def use_cells(self, used: bool) -> None:
         """Let it pass through its cells, or not; `bound` must follow."""
@@ -349,14 +363,14 @@ class Lane:
         """The flow of the next slice, among the flows that can send at an instant. There must be
         one."""
         able = [flow for flow in self.flows if flow.usable_at() <= instant]
-        if self.link.fifo:
+        if self.fifo:
             return min(able, key=lambda flow: flow.head)
         return next((flow for flow in able if flow.first(instant)), able[0])
 
     def turn_bytes(self, flow: Flow, instant: float) -> int:
         """Bytes of the chosen flow that may leave at an instant before another flow's turn."""
         usable = flow.usable(instant)
-        if not self.link.fifo or len(self.flows) == 1:
+        if not self.fifo or len(self.flows) == 1:
             return usable
         next_head = min(other.head for other in self.flows if other is not flow)
         return min(usable, max(1, flow.arrived(max(flow.head, next_head))))

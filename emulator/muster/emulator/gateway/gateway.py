@@ -12,7 +12,6 @@ This module holds the parts together, and carries out what controllers ask for.
 """
 
 import logging
-import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -25,9 +24,9 @@ from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.flows import CellLink
 from muster.emulator.gateway.ports import CONNECTIONS, DevicePorts
 from muster.emulator.gateway.pump import Pump
-from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited
+from muster.emulator.gateway.rates import Rate, Unlimited, rate_of_limit
 from muster.emulator.gateway.relay import RelayedConnection
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 
 log = logging.getLogger("muster.gateway")
 
@@ -44,20 +43,20 @@ class Gateway:
         self, config: GatewayProcess, clock: Clock, connections: int = CONNECTIONS
     ) -> None:
         self.config, self._clock = config, clock
-        self._rates = {"down": config.shared.down_bps, "up": config.shared.up_bps}
-        shared = {each: _constant(self._rates[each]) for each in DIRECTIONS}
-        cells = {
-            each: {
-                name: CellLink(_constant(None if math.isinf(bps) else bps))
-                for name, bps in config.shared.cell_limits(each).items()
-            }
-            for each in DIRECTIONS
-        }
-        self._cells = True
-        self._pump = Pump(shared, config.seed, clock, cells)
-        self.shapers = self._pump.shapers
-        self._meters = {each: TrafficMeter(shared[each]) for each in DIRECTIONS}
+        self._shared = SharedState()
         try:
+            shared = {each: self._shared_rate(each) for each in DIRECTIONS}
+            cells = {
+                each: {
+                    name: CellLink(rate_of_limit(limit))
+                    for name, limit in config.shared.cell_limits(each).items()
+                }
+                for each in DIRECTIONS
+            }
+            queues = {each: config.shared.queue_bytes(each) for each in DIRECTIONS}
+            self._pump = Pump(shared, config.seed, clock, cells, queues)
+            self.shapers = self._pump.shapers
+            self._meters = {each: TrafficMeter(shared[each]) for each in DIRECTIONS}
             self.devices = {
                 each.client: DeviceLink(
                     each, config.seed, self.shapers, config.shared.path(each.shape.cell)
@@ -143,19 +142,14 @@ class Gateway:
                 device.meters[each].change(device.rate(each), now)
         self._changed(device for device, _, _ in changes)
 
-    def set_shared(self, down_bps: float | None, up_bps: float | None, cells: bool = True) -> None:
-        """Change the shared rates of the group from now on; None: no limit.
-
-        Args:
-            cells: whether the cells of the shared link have their limits.
-        """
+    def set_shared(self, state: SharedState) -> None:
+        """Change what holds on the shared link from now on."""
         now = self._pump.now()
-        self._cells = cells
-        self._rates = {"down": down_bps, "up": up_bps}
+        self._shared = state
         for each in DIRECTIONS:
-            rate = _constant(self._rates[each])
+            rate = self._shared_rate(each)
             lanes = [device.lanes[each] for device in self.devices.values()]
-            self.shapers[each].share(rate, lanes, now, cells)
+            self.shapers[each].share(rate, lanes, now, state.limited)
             self._meters[each].change(rate, now)
         self._changed(self.devices.values())
 
@@ -193,8 +187,6 @@ class Gateway:
         """Heal all faults and restore the links with which the gateway started. Return whether this
         changed anything."""
         devices = self.devices.values()
-        shared = self.config.shared
-        initial_rates = {"down": shared.down_bps, "up": shared.up_bps}
         others = {
             each.client: each.initial_shape for each in devices if each.shape != each.initial_shape
         }
@@ -203,8 +195,8 @@ class Gateway:
             self.heal(wrong)
         if others:
             self.set_shapes(others)
-        if changed := self._rates != initial_rates or not self._cells:
-            self.set_shared(shared.down_bps, shared.up_bps)
+        if changed := self._shared != SharedState():
+            self.set_shared(SharedState())
         return bool(wrong or others or changed)
 
     def set_upstream(self, address: str) -> None:
@@ -237,6 +229,18 @@ class Gateway:
                 for device in self.select_devices(clients)
             },
         }
+
+    def _shared_rate(self, direction: Direction) -> Rate:
+        """The rate of the shared link as it is now."""
+        state = self._shared
+        if not state.limited:
+            return Unlimited()
+        down = direction == "down"
+        return rate_of_limit(
+            self.config.shared.limit(direction),
+            state.down_factor if down else state.up_factor,
+            state.most_down_bps if down else state.most_up_bps,
+        )
 
     def _strike(self, connection: RelayedConnection, fault: Fault) -> None:
         match fault.fault:
@@ -299,10 +303,6 @@ class Gateway:
                         half.relieve()
         for each in DIRECTIONS:
             self._pump.pump(each)
-
-
-def _constant(bps: float | None) -> Rate:
-    return Unlimited() if bps is None else ConstantRate(bps / 8)
 
 
 def _address(text: str) -> tuple[str, int]:

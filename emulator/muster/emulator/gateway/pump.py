@@ -27,6 +27,7 @@ class Pump:
         shared: the rate that all devices of the gateway share, by direction.
         seed: of the shapers' random numbers.
         cells: the parts of the shared link, by direction.
+        queues: bytes of the queue that all devices share, by direction.
     """
 
     def __init__(
@@ -35,10 +36,17 @@ class Pump:
         seed: int,
         clock: Clock,
         cells: Mapping[Direction, Mapping[str, CellLink]] | None = None,
+        queues: Mapping[Direction, float | None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.shapers = {
-            each: Shaper(shared[each], seed, cells[each] if cells else {}) for each in DIRECTIONS
+            each: Shaper(
+                shared[each],
+                seed,
+                cells[each] if cells else {},
+                queues[each] if queues else None,
+            )
+            for each in DIRECTIONS
         }
         self._clock = clock
         self.began = clock.monotonic()

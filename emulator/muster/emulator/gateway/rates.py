@@ -17,7 +17,7 @@ from statistics import NormalDist
 from typing import Protocol
 
 from muster.common import seeds
-from muster.common.lines import LineTrace, LinkModel
+from muster.common.lines import Limit, LineTrace, LinkModel
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.recording import Direction
 from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
@@ -312,6 +312,27 @@ def _without_gaps(shape: Shape, direction: Direction, seed: int, client: str, bo
         times = shape.fading_time_s, shape.fading_step_s
         return Fading(bps / 8, shape.fading, *times, seed, name, bound)
     return rate if math.isinf(bound) else Capped(rate, bound)
+
+
+def rate_of_limit(limit: Limit, factor: float = 1.0, most_bps: float | None = None) -> Rate:
+    """The rate of a link that devices share.
+
+    Args:
+        factor: what it is multiplied by.
+        most_bps: it is never faster; None: no further limit.
+
+    Raises:
+        ValueError: the recording cannot be read.
+    """
+    rate: Rate
+    if limit.traces:
+        [trace] = limit.traces
+        rate = TraceRate(trace.whole(), trace.start_s, factor)
+    elif limit.bounded:
+        rate = ConstantRate(factor * limit.bps / 8)
+    else:
+        return Unlimited() if most_bps is None else ConstantRate(most_bps / 8)
+    return rate if most_bps is None else Capped(rate, most_bps / 8)
 
 
 def _bound(shape: Shape, direction: Direction, of_connection: bool = True) -> float:

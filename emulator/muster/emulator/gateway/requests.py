@@ -10,10 +10,9 @@ from pydantic import Field
 
 from muster.common.config import S, Section
 from muster.common.errors import ConfigError
-from muster.common.lines import Positive
 from muster.common.rates.recording import Direction
 from muster.emulator.gateway.faults import Fault, FaultName
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 
 
 class Hello(Section):
@@ -42,12 +41,8 @@ class SetShape(Section):
     when the gateway started."""
 
 
-class SetShared(Section):
+class SetShared(SharedState):
     do: Literal["set_shared"]
-    down_bps: Positive | None
-    up_bps: Positive | None
-    cells: bool = True
-    """Whether the cells of the shared link have their limits."""
 
 
 class BeginFault(Fault):

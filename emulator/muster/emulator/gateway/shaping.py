@@ -45,12 +45,22 @@ from muster.emulator.gateway.rates import Rate
 
 
 class Shaper:
-    """One direction of a group."""
+    """One direction of a group.
+
+    Args:
+        queue_bytes: bytes of one queue of all lanes before the shared link, first in, first out;
+            None: each lane has a queue of its own, and they take turns.
+    """
 
     def __init__(
-        self, shared: Rate, seed: int = 0, cells: Mapping[str, CellLink] | None = None
+        self,
+        shared: Rate,
+        seed: int = 0,
+        cells: Mapping[str, CellLink] | None = None,
+        queue_bytes: float | None = None,
     ) -> None:
         self.shared, self._seed = shared, seed
+        self._queue_bytes = queue_bytes
         self._cells = cells or {}
         # (free at, order, cell): cells at which lanes are parked.
         self._wakes: list[tuple[float, int, CellLink]] = []
@@ -77,7 +87,7 @@ class Shaper:
         cells = [self._cells[name] for name in path]
         limiting = [cell for cell in cells if not math.isinf(cell.rate.mean)]
         lane = Lane(client, self._seed, link, limiting)
-        lane.bound(self.shared)
+        self._bound(lane)
         return lane
 
     def flow(self, lane: Lane, *name: str | int, owner: object = None) -> Flow:
@@ -99,7 +109,7 @@ class Shaper:
         lane.link = link
         lane.delays = DelayMeter()
         lane.free_at = min(lane.free_at, now)
-        lane.bound(self.shared)
+        self._bound(lane)
         self._again(lane)
 
     def share(self, shared: Rate, lanes: Collection[Lane], now: float, cells: bool = True) -> None:
@@ -113,9 +123,17 @@ class Shaper:
         self._free_at = min(self._free_at, now)
         for lane in lanes:
             lane.use_cells(cells)
-            lane.bound(shared)
+            self._bound(lane)
             if lane.parked:
                 self._again(lane)
+
+    @property
+    def _shared_queue(self) -> float | None:
+        """Bytes of the queue of all lanes; None: there is none."""
+        return None if math.isinf(self.shared.mean) else self._queue_bytes
+
+    def _bound(self, lane: Lane) -> None:
+        lane.bound(self.shared, self._shared_queue)
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -131,7 +149,7 @@ class Shaper:
             return  # the flow is already in its lane
         if not lane.eligible:
             self._again(lane)
-        elif not lane.first and not lane.link.fifo and flow.first(now):
+        elif not lane.first and not lane.fifo and flow.first(now):
             self._enter(lane, now, first=True)
 
     def end(self, flow: Flow, now: float) -> None:
@@ -147,7 +165,8 @@ class Shaper:
             held: its bytes anywhere between reading and delivery, including those that are due but
                 that the receiver does not take.
         """
-        return flow.lane.room(flow, held)
+        lane = flow.lane
+        return lane.room(flow, held, self._busy + (not lane.flows))
 
     def advance(self, now: float) -> tuple[list[tuple[Flow, int]], list[Flow]]:
         """Let time pass until `now`.
@@ -192,8 +211,12 @@ class Shaper:
             if at > self._free_at:  # the shared link was idle
                 self._virtual, self._free_at = self._finish, at
             while waiting and waiting[0][0] <= at:
-                _, _, version, lane = heapq.heappop(waiting)
-                if version == lane.version:
+                ready_at, _, version, lane = heapq.heappop(waiting)
+                if version != lane.version:
+                    continue
+                if lane.shared_queue is not None:
+                    self._enter(lane, ready_at, first=True)  # in the order of arrival
+                else:
                     self._ready(lane, at, lane.choose(at).first(at))
             awake = []
             while self._wakes and self._wakes[0][0] <= at:
@@ -253,12 +276,14 @@ class Shaper:
         flow = lane.choose(start)
         turn = max(TURN_BYTES, self.shared.mean * TURN_S / self._busy)
         nbytes = int(min(lane.slice_bytes, turn, lane.turn_bytes(flow, start)))
-        if flow.first(start):
+        if lane.shared_queue is None and flow.first(start):
             nbytes = min(nbytes, max(SLICE_BYTES[0], int(flow.credit(start))))
         # The device's own link and its cells may start earlier than the shared link, as if they had
         # worked while the slice waited for other devices. Otherwise a device would get less than
         # its rate only because there are others.
-        earliest = max(flow.usable_at(), start - TURN_S)
+        earliest = flow.usable_at()
+        if lane.shared_queue is None:
+            earliest = max(earliest, start - TURN_S)
         lane.free_at = lane.link.rate.finish(max(lane.free_at, earliest), nbytes)
         self._free_at = self.shared.finish(start, nbytes)
         for place, cell in enumerate(lane.path):

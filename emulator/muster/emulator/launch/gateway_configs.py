@@ -40,7 +40,7 @@ def gateways_of(
                     GatewayDevice(client=resident.client, shape=resident.shape)
                     for resident in enrolled
                 ],
-                shared=group.shared_link.line(),
+                shared=group.shared_line(scenario.seed),
                 upstream=_NOWHERE,
                 ready=str(setup / f"{gateway_name(group.name)}.json"),
                 words=_words(group, setup),

@@ -269,7 +269,7 @@ class ProcessConfigs:
             x_bounds={group.name: _reported_x(described, group) for group in described.groups},
             life=None if self._record is None else RECORD,
             calls_ahead=scenario.clock.lockstep and not self._declines() and not self._record,
-            shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
+            shared={g.name: g.shared_line(scenario.seed) for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             partial_sums=[group.name for group in scenario.groups if group.partial_sums],
             on_error_fail=[group.name for group in scenario.groups if group.on_error == "fail"],
@@ -366,7 +366,7 @@ class ProcessConfigs:
                     seed=self.scenario.seed,
                     task=server.task,
                     line=together[0].line,
-                    least=group.shared_link.line().least(
+                    least=group.shared_line(self.scenario.seed).least(
                         together[0].line,
                         min(len(devices), self.scenario.server.transfers),
                     ),

@@ -12,6 +12,7 @@ from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unre
 from muster.common.rates.recording import Direction
 from muster.emulator.gateway.config import Ports
 from muster.emulator.gateway.faults import FaultName
+from muster.emulator.links.shape import SharedState
 from muster.wire.connections.streams import open_stream
 
 _LINE_BYTES = 64 * 1024 * 1024
@@ -116,15 +117,9 @@ class Controller:
         given = None if shape is None else dict(shape)
         await self._ask(do="set", shape=given, clients=_listed(clients))
 
-    async def set_shared(
-        self, down_bps: float | None, up_bps: float | None, cells: bool = True
-    ) -> None:
-        """Change the shared rates of the group; None: no limit.
-
-        Args:
-            cells: whether the cells of the shared link have their limits.
-        """
-        await self._ask(do="set_shared", down_bps=down_bps, up_bps=up_bps, cells=cells)
+    async def set_shared(self, state: SharedState) -> None:
+        """Change the shared link of the group."""
+        await self._ask(do="set_shared", **state.model_dump())
 
     async def fault(
         self,

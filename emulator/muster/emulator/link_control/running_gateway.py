@@ -6,15 +6,14 @@ from typing import Any, Protocol
 
 from muster.common.rates.recording import Direction
 from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.links.shape import SharedState
 
 
 class GatewayControl(Protocol):
     """The methods of a gateway's `Controller` that are used here; it keeps the lease."""
 
     async def stats(self, clients: Collection[str] | None = None) -> Mapping[str, Any]: ...
-    async def set_shared(
-        self, down_bps: float | None, up_bps: float | None, cells: bool = True
-    ) -> object: ...
+    async def set_shared(self, state: SharedState) -> object: ...
     async def upstream(self, address: str) -> object: ...
 
 

@@ -19,6 +19,21 @@ JitterDistribution = Literal["late", "normal", "uniform", "pareto"]
 Queueing = Literal["fair", "fifo"]
 
 
+class SharedState(Section):
+    """What holds on a shared link, beside its settings."""
+
+    limited: bool = True
+    """Whether it and its cells have their limits."""
+
+    down_factor: Positive = 1.0
+    up_factor: Positive = 1.0
+    """What its rates are multiplied by, without those of its cells."""
+
+    most_down_bps: Positive | None = None
+    most_up_bps: Positive | None = None
+    """Its rates are never faster than this."""
+
+
 class Shape(Section):
     """The link of one device as its gateway emulates it, with every setting in SI units."""
 

@@ -1,38 +1,181 @@
 """The `[groups.shared_link]` table of a scenario."""
 
-from typing import Annotated, Self
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.common.errors import listed
-from muster.common.lines import Cell, Overflow, SharedLine
-from muster.emulator.links.settings import LinkRate
+from muster.common.lines import Cell, LineTrace, Overflow, SharedLine
+from muster.common.rates.cross_traffic import Load
+from muster.common.rates.recording import DIRECTIONS, Direction
+from muster.common.units import Duration, Size
+from muster.emulator.links.settings import LEAST_BPS, LinkRate, RecordingFormat
+from muster.emulator.links.traces import TRACES
+
+LoadTime = Annotated[Duration, Field(ge=0.01, le=1e6)]
+QueueLength = Annotated[Size, Field(ge=1500, le=1e8)]
 
 
-class CellSettings(Section):
-    """A part of a shared link that the devices with its name in `link.cell` share: a cell, a
-    village, an office. Cells within cells make a tree."""
+def _one_file(text: str) -> str:
+    if not Path(text).is_file():
+        raise ValueError(f"expected the file of one recording, found {text!r}")
+    return text
+
+
+AnyRecording = Annotated[str, AfterValidator(_one_file)]
+
+
+class CrossTraffic(Section):
+    """Traffic of others on a shared link, which takes its rate whatever the devices do."""
 
     down: LinkRate | None = None
-    """Rate towards all devices of the cell together; absent: no limit."""
+    """Its rate towards the devices while it is on; absent: none."""
 
     up: LinkRate | None = None
-    """Rate from all devices of the cell together; absent: no limit."""
+    """Its rate from the devices while it is on; absent: none."""
+
+    on: LoadTime | None = None
+    """Mean time for which it is on, before it is off for a while; both are exponential, and drawn
+    from the seed. Absent: it is always on."""
+
+    off: LoadTime | None = None
+    """Mean time for which it is off."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.down is None and self.up is None:
+            raise ValueError("expected a rate `down` or `up`, found neither")
+        if (self.on is None) != (self.off is None):
+            missing = "on" if self.on is None else "off"
+            raise ValueError(f"{missing}: expected both `on` and `off`, or neither")
+        return self
+
+    def load(self, direction: Direction, seed: int, name: str) -> Load | None:
+        """Its load in a direction; None: there is none."""
+        bps = self.down if direction == "down" else self.up
+        if bps is None:
+            return None
+        return Load(bps=bps, on_s=self.on, off_s=self.off, seed=seed, name=name)
+
+
+class SharedRates(Section):
+    """The rates of a link that devices share, or of a part of it."""
+
+    down: LinkRate | None = None
+    """Rate towards all devices together; absent: no limit."""
+
+    up: LinkRate | None = None
+    """Rate from all devices together; absent: no limit."""
+
+    trace: AnyRecording | None = None
+    """A recording that replaces the rate towards the devices, and repeats after its end."""
+
+    trace_up: AnyRecording | None = None
+    """A recording that replaces the rate from the devices."""
+
+    trace_format: RecordingFormat | None = None
+    """Format of the recordings; absent: found by their content."""
+
+    cross_traffic: Annotated[list[CrossTraffic], Field(max_length=100)] = Field(
+        default_factory=list
+    )
+    """Traffic of others on the link ([links.md](links.md#cross-traffic))."""
+
+    @model_validator(mode="after")
+    def _something_is_left(self) -> Self:
+        for key, direction in TRACES.items():
+            loads = self._loads(direction, 0, "")
+            if loads and self._file(direction) is None and self._bps(direction) is None:
+                raise ValueError(
+                    f"cross_traffic: expected a rate {direction!r} or `{key}`, of which it takes "
+                    f"a part; found no limit {direction}"
+                )
+            named = key if self._file(direction) is not None else direction
+            try:
+                mean_bps = self._mean_bps(direction, 0, "")
+            except ValueError as error:
+                raise ValueError(f"{named}: {error}") from None
+            if mean_bps is not None and mean_bps < LEAST_BPS:
+                raise ValueError(
+                    f"{named}: {mean_bps:.3g} bit/s are left in the mean, expected at least "
+                    f"{LEAST_BPS:g} bit/s, as for every link"
+                )
+        return self
+
+    @property
+    def limited(self) -> bool:
+        """Whether it has a rate in any direction."""
+        return any(v is not None for v in (self.down, self.up, self.trace, self.trace_up))
+
+    def _bps(self, direction: Direction) -> float | None:
+        return self.down if direction == "down" else self.up
+
+    def _file(self, direction: Direction) -> str | None:
+        return self.trace if direction == "down" else self.trace_up
+
+    def _loads(self, direction: Direction, seed: int, name: str) -> tuple[Load, ...]:
+        """The cross traffic in a direction; that of both directions is on at the same times."""
+        each = (
+            traffic.load(direction, seed, f"{name}/{number}")
+            for number, traffic in enumerate(self.cross_traffic)
+        )
+        return tuple(load for load in each if load is not None)
+
+    def _trace(self, direction: Direction, seed: int, name: str) -> LineTrace | None:
+        """Its rate in a direction; None: it does not vary."""
+        file, loads = self._file(direction), self._loads(direction, seed, name)
+        if file is None and not loads:
+            return None
+        bps = self._bps(direction) if file is None else None
+        form = self.trace_format if file is not None else None
+        return LineTrace(file=file, format=form, direction=direction, bps=bps, loads=loads)
+
+    def _mean_bps(self, direction: Direction, seed: int, name: str) -> float | None:
+        """Its rate in the long run.
+
+        Raises:
+            ValueError: a recording cannot be read, or cross traffic leaves nothing.
+        """
+        trace = self._trace(direction, seed, name)
+        return self._bps(direction) if trace is None else trace.whole().mean_bps
+
+    def rates_of(self, seed: int, name: str) -> dict[str, Any]:
+        """Its rates, as the fields of SharedPart.
+
+        Args:
+            seed, name: of the streams from which cross traffic is drawn.
+        """
+        fields: dict[str, Any] = {}
+        for each in DIRECTIONS:
+            trace = self._trace(each, seed, name)
+            fields[f"{each}_bps"] = self._mean_bps(each, seed, name)
+            fields[f"{each}_traces"] = () if trace is None else (trace,)
+        return fields
+
+
+class CellSettings(SharedRates):
+    """A part of a shared link that the devices with its name in `link.cell` share: a cell, a
+    village, an office. Cells within cells make a tree."""
 
     within: str | None = None
     """The name of the cell of which it is a part; absent: it is a part of the shared link."""
 
 
-class SharedLink(Section):
+class SharedLink(SharedRates):
     """Link that all devices of a group share."""
 
-    down: LinkRate | None = None
-    """Rate towards all devices of the group together; absent: no limit."""
+    queue_down: QueueLength | None = None
+    """Length of one queue before the link towards the devices, in which all bytes wait in the order
+    in which they came (first in, first out). Absent: each device has a queue of its own, and all
+    are served in turn."""
 
-    up: LinkRate | None = None
-    """Rate from all devices of the group together; absent: no limit."""
+    queue_up: QueueLength | None = None
+    """Length of one queue before the link from the devices."""
 
     cells: Annotated[dict[str, CellSettings], Field(max_length=10_000)] = Field(
         default_factory=dict
@@ -51,8 +194,7 @@ class SharedLink(Section):
     @property
     def gateway(self) -> bool:
         """Whether the link needs a gateway."""
-        limited = self.down is not None or self.up is not None or bool(self.cells)
-        return limited or self.slots is not None
+        return self.limited or bool(self.cells) or self.slots is not None
 
     @model_validator(mode="after")
     def _is_a_tree(self) -> Self:
@@ -74,15 +216,46 @@ class SharedLink(Section):
             raise ValueError("slots: a link with cells has no slots; leave out one of them")
         return self
 
-    def line(self) -> SharedLine:
-        """The shared link in the model."""
+    @model_validator(mode="after")
+    def _queues_fit(self) -> Self:
+        for trace, direction in TRACES.items():
+            key = f"queue_{direction}"
+            if getattr(self, key) is None:
+                continue
+            if self._bps(direction) is None and self._file(direction) is None:
+                raise ValueError(
+                    f"{key}: expected a rate `{direction}` or `{trace}` before which bytes wait, "
+                    f"found no limit"
+                )
+            if self.cells:
+                raise ValueError(f"{key}: a link with cells has no queue of all; leave out one")
+        return self
+
+    def line(self, seed: int, name: str) -> SharedLine:
+        """The shared link in the model.
+
+        Args:
+            seed, name: of the streams from which cross traffic is drawn.
+        """
         return SharedLine(
-            down_bps=self.down,
-            up_bps=self.up,
+            **self.rates_of(seed, name),
             cells={
-                name: Cell(down_bps=cell.down, up_bps=cell.up, within=cell.within)
-                for name, cell in self.cells.items()
+                each: Cell(**cell.rates_of(seed, f"{name}/{each}"), within=cell.within)
+                for each, cell in self.cells.items()
             },
+            queue_down_bytes=self.queue_down,
+            queue_up_bytes=self.queue_up,
             slots=self.slots,
             overflow=self.overflow,
         )
+
+
+def recordings_in(shared: object) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the tables of a shared link that may name recordings, with the keys that do."""
+    if not isinstance(shared, dict):
+        return
+    cells = shared.get("cells")
+    of_cells: Sequence[object] = [*cells.values()] if isinstance(cells, dict) else []
+    for table in chain([shared], of_cells):
+        if isinstance(table, dict):
+            yield from ((table, key) for key in TRACES)

@@ -93,4 +93,4 @@ def run_setup(folder: Path) -> RunSetup:
 
 def _has_rates(group: dict[str, Any]) -> bool:
     tables = group.get("link", {}), group.get("shared_link", {})
-    return any(key in table for table in tables for key in ("up", "down", "trace"))
+    return any(key in table for table in tables for key in ("up", "down", "trace", "trace_up"))

@@ -88,7 +88,7 @@ class GroupLives(NamedTuple):
         """
         beings = [member.being() for member in members]
         lives = DeviceSimulation(life, scenario.seed, beings, ahead=ahead)
-        effort, shared = learning.effort(scenario, group, members), group.shared_link.line()
+        effort, shared = learning.effort(scenario, group, members), group.shared_line(scenario.seed)
         return cls(group.name, scenario.seed, members, lives, shared, effort, first)
 
     @property

@@ -60,7 +60,8 @@ def links_of(scenario: Mapping[str, Any]) -> dict[str, GroupLinks]:
     for group in groups:
         try:
             link = LinkSettings.model_validate(group.get("link", {}))
-            shared = SharedLink.model_validate(group.get("shared_link", {})).line()
+            table = SharedLink.model_validate(group.get("shared_link", {}))
+            shared = table.line(seed, str(group.get("name")))
         except ValidationError:
             link, shared = LinkSettings(), SharedLine()
         found[str(group.get("name"))] = GroupLinks(_lines(link, seed, positions), shared)

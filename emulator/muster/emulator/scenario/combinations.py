@@ -275,7 +275,7 @@ def _withheld_by_faults(scenario: ScenarioSettings) -> Iterator[Withheld]:
 
 
 def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> Iterator[Withheld]:
-    lockstep, line = scenario.clock.lockstep, group.shared_link.line()
+    lockstep, line = scenario.clock.lockstep, group.shared_line(scenario.seed)
     yield from _withheld_by_device(group, place)
     if (rate := group.training.learning_rate) is not None:
         yield Withheld(Withholder.GROUP_RATES, str(rate), place)

@@ -87,7 +87,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
 def mode_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield what the mode cannot work with, one sentence each."""
     server, mode = scenario.server, scenario.server.mode
-    lines = [group.shared_link.line() for group in scenario.groups]
+    lines = [group.shared_line(scenario.seed) for group in scenario.groups]
     conditions = ModeConditions(
         server.selection,
         scenario.devices,

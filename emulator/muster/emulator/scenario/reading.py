@@ -14,6 +14,7 @@ from muster.common.errors import ConfigError
 from muster.common.file_tables import read_table
 from muster.common.own_code import use
 from muster.common.toml import parse_toml, require_plain
+from muster.emulator.links.shared import recordings_in
 from muster.emulator.links.traces import TRACES, files_of
 from muster.emulator.scenario.own_code import modules_of, settle_modules
 from muster.emulator.scenario.scenario import Scenario
@@ -187,6 +188,8 @@ def recordings_of(values: Mapping[str, Any]) -> Iterator[Path]:
     for group in values.get("groups", ()):
         for key in TRACES:
             yield from _traces_in(_table(group, ("link",)).get(key))
+        for table, key in recordings_in(group.get("shared_link")):
+            yield from _traces_in(table.get(key))
         for keys in (("availability",), ("device", "recorded")):
             if isinstance(file := _table(group, keys).get("file"), str):
                 yield Path(file)
@@ -229,6 +232,7 @@ def _file_settings(values: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
         yield _table(group, ("device",)).get("recorded"), "file"
         for key in TRACES:
             yield group.get("link"), key
+        yield from recordings_in(group.get("shared_link"))
         for keys in _DISTRIBUTIONS:
             for setting in _table(group, keys).values():
                 yield setting, "path"

@@ -18,6 +18,7 @@ from muster.common.bounds import DeviceCount
 from muster.common.catalogue import read_catalogue, require_known
 from muster.common.config import Section
 from muster.common.installation import VERSION
+from muster.common.lines import SharedLine
 from muster.common.masks import AnyMasking
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
@@ -154,6 +155,10 @@ class Group(Section):
     def shaped(self) -> bool:
         """Whether the gateway delays, limits or denies anything."""
         return self.link.shapes or self.shared_link.gateway
+
+    def shared_line(self, seed: int) -> SharedLine:
+        """The model of the shared link. Its cross traffic is drawn from the scenario's seed."""
+        return self.shared_link.line(seed, self.name)
 
     @property
     def keeps_state(self) -> bool:

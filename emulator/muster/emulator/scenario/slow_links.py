@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from muster.common.errors import ConfigError, listed
+from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.shape import Shape
 from muster.emulator.scenario.population import names_of
@@ -75,24 +76,25 @@ class _Waits:
         self._group, self._nbytes, self._at_once = scenario.groups[number], nbytes, at_once
         first = sum(group.count for group in scenario.groups[:number])
         clients = [client for client, _ in names_of([self._group])]
+        self._line = self._group.shared_line(scenario.seed)
         self._devices = clients, range(first, first + self._group.count)
 
     def refusal(self, what: str) -> str | None:
         """Why the server would lose its patience; None: it would not."""
-        shared, stall = self._group.shared_link, f"server.stall_s = {self._stall_s:g}"
+        stall = f"server.stall_s = {self._stall_s:g}"
         link = self._group.link.model_copy(update={"trace_start": "common", "spread": 0.0})
         columns = link.columns_of(self._seed, *self._devices)
         at_once = {"": self._at_once, **self._in_cells(columns["cell"])}
-        rates = {
-            f"{key}{way}": (at_once[cell], getattr(part, way))
+        limits = {
+            f"{key}{way}": (at_once[cell], part.limit(way))
             for key, cell, part in (
-                ("", "", shared),
-                *((f"cells.{name}.", name, cell) for name, cell in shared.cells.items()),
+                ("", "", self._line),
+                *((f"cells.{name}.", name, cell) for name, cell in self._line.cells.items()),
             )
-            for way in ("down", "up")
+            for way in DIRECTIONS
         }
-        for key, (n, bps) in rates.items():
-            if bps and (wait_s := 8 * self._nbytes * n / bps) > self._stall_s:
+        for key, (n, limit) in limits.items():
+            if n and (wait_s := limit.longest_s(8 * self._nbytes * n)) > self._stall_s:
                 return (
                     f"shared_link.{key}: {n} devices at once need {wait_s:.3g} s for "
                     f"{what} of {self._nbytes:,} bytes each, but the server waits for {stall} "
@@ -113,7 +115,7 @@ class _Waits:
         Raises:
             ValueError: a device is in a cell that there is not, or nothing is in any.
         """
-        line, clients = self._group.shared_link.line(), self._devices[0]
+        line, clients = self._line, self._devices[0]
         of_devices = cells if isinstance(cells, list) else [cells] * len(clients)
         for client, cell in zip(clients, of_devices, strict=True):
             if cell is not None and cell not in line.cells:

@@ -12,12 +12,12 @@ from muster.common.seeds import FloatArray
 from muster.common.slow_start import slow_start_s
 from muster.emulator.gateway.flows import LEAST_SLICES, slice_bytes
 from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
-from muster.emulator.gateway.rates import InterruptedRate, rate_of
+from muster.emulator.gateway.rates import InterruptedRate, rate_of, rate_of_limit
 from muster.emulator.verification.echoes import EchoDelays
 from muster.emulator.verification.expectations import drawn_delays, error_of_drawn_median
 from muster.emulator.verification.measuring import LinkMeasurement, MeasuredLink
 from muster.emulator.verification.reflector import ECHO_BYTES
-from muster.emulator.verification.result import Quantity, Row, Tolerances, compared
+from muster.emulator.verification.result import SHARED, Quantity, Row, Tolerances, compared
 
 _ERRORS = 3.0
 _LEAST_ECHOES = 20
@@ -158,6 +158,45 @@ def judge_queue(
     note = f"{line.shape.queueing}; median of {len(echoes)} beside a transfer"
     judged = None if line.shape.loss else tolerance  # a transfer that stalls fills no queue
     return _compared(line, _QUEUE[direction], asked, found, judged, note)
+
+
+def judge_shared_queue(
+    line: MeasuredLink,
+    others: Sequence[MeasuredLink],
+    direction: Direction,
+    echoes: Sequence[EchoDelays],
+    gateway_second_0: float,
+    tolerances: Tolerances,
+) -> Row:
+    """The row of how long echoes of one device wait behind transfers of the others in the queue
+    that they share.
+
+    Args:
+        gateway_second_0: what is added to an instant to get a second of the gateway.
+    """
+    shared, group = line.gateway.config.shared, line.gateway.group
+    nbytes, rate = shared.queue_bytes(direction), rate_of_limit(shared.limit(direction))
+    assert nbytes is not None
+    if not echoes:
+        return Row(group, SHARED, _QUEUE[direction], None, None, False, note="no echo came back")
+    waits = [
+        rate.finish(each.sent + gateway_second_0, nbytes) - each.sent - gateway_second_0
+        for each in echoes
+    ]
+    drawn = _drawn(line, direction)
+    asked = median(waits)
+    found = median(each.up_s if direction == "up" else each.down_s for each in echoes)
+    found -= float(np.median(drawn))
+    tolerance = max(tolerances.rtt_s, tolerances.rtt * asked) + _error_s(drawn, len(echoes))
+    tolerance += 2 * slice_bytes(rate.mean) / rate.mean + len(others) * PACKET_BYTES / rate.mean
+    note = f"fifo; median of {len(echoes)} of {line.client} beside transfers of others"
+    own = [each.mean_bps(direction) for each in others]
+    fills = any(bps is None or bps > 8 * rate.peak for bps in own)
+    steady = _steady(line) and not any(each.shape.loss for each in others) and fills
+    if not steady:
+        note += "; the others' own links may not fill it, so this is not judged"
+    judged = tolerance if steady else None
+    return compared(group, SHARED, _QUEUE[direction], asked, found, judged, note)
 
 
 # --- slow start and handovers ------------------------------------------------------------------

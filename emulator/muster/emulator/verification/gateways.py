@@ -20,12 +20,14 @@ from muster.common.errors import TransportError
 from muster.common.rates.recording import Direction
 from muster.emulator.credentials.issuing import Certifier
 from muster.emulator.link_control.running_gateway import RunningGateway
+from muster.emulator.links.shape import SharedState
 from muster.emulator.verification.echo_model import sent_echoes
 from muster.emulator.verification.echoes import echo_delays
 from muster.emulator.verification.expectations import batches
 from muster.emulator.verification.fidelity import (
     judge_echoes,
     judge_queue,
+    judge_shared_queue,
     judge_transfer,
     needs_echoes,
     queue_s,
@@ -192,10 +194,8 @@ class _Verifier:
 
     async def _share(self, lift: bool) -> None:
         for gateway in self._gateways:
-            down_bps, up_bps = gateway.shared_bps("down"), gateway.shared_bps("up")
             if gateway.config.shared.delays:
-                wanted = (None, None) if lift else (down_bps, up_bps)
-                await gateway.controller.set_shared(*wanted, cells=not lift)
+                await gateway.controller.set_shared(SharedState(limited=not lift))
 
     async def _restore(self) -> None:
         await self._share(lift=False)
@@ -321,8 +321,29 @@ class _Verifier:
             self._show(f"{len(lines)} devices of {gateway.group} {direction} at once")
             found = await self._bulk(lines, direction, self._seconds, _SHARED_STEP_S, cap_bps)
             of = len(gateway.config.devices)
-            rows += judge_shared(cap_bps, lines, of, direction, found, self._tolerances)
+            rows += judge_shared(lines, of, direction, found, self._tolerances)
+            if gateway.config.shared.queue_bytes(direction) and len(lines) > 1:
+                rows.append(await self._shared_queue(lines, direction))
         return rows
+
+    async def _shared_queue(self, lines: Sequence[MeasuredLink], direction: Direction) -> Row:
+        """How long a message of one device waits behind the transfers of the others."""
+        *others, last = lines
+        self._show(f"the queue {direction} that devices of {last.gateway.group} share")
+        clock = self._clock
+        flows = [Bulk(self._reflector, each.host, each.port, direction) for each in others]
+        second_0 = (await sample(last.gateway, clock)).second_0
+        try:
+            await asyncio.gather(*(flow.start() for flow in flows))
+            fills_s = 2 * last.gateway.config.shared.queue_s
+            slowest_s = max(each.shape.rtt_s for each in others)
+            wait_s = _FILLING_S + fills_s + _FIRST_ROUNDS * slowest_s
+            await clock.sleep_until(clock.monotonic() + wait_s)
+            echoes = await echo_delays(last, self._reflector, clock, self._seconds, connections=1)
+        finally:
+            await asyncio.gather(*(flow.close() for flow in flows))
+        await emptied(lines, clock)
+        return judge_shared_queue(last, others, direction, echoes, second_0, self._tolerances)
 
     # --- gRPC ------------------------------------------------------------------------------------
 
@@ -388,7 +409,7 @@ def _shares_cell(line: MeasuredLink, direction: Direction) -> bool:
     """Whether a device is in a cell with a limit."""
     shared = line.gateway.config.shared
     limits = shared.cell_limits(direction)
-    return any(not math.isinf(limits[cell]) for cell in shared.path(line.shape.cell))
+    return any(limits[cell].bounded for cell in shared.path(line.shape.cell))
 
 
 def _firsts(lines: Sequence[MeasuredLink]) -> list[MeasuredLink]:

@@ -9,6 +9,7 @@ from muster.common.rates.recording import Direction
 from muster.common.units import bandwidth_text
 from muster.emulator.gateway.flows import slice_bytes
 from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
+from muster.emulator.gateway.rates import Rate, rate_of_limit
 from muster.emulator.verification.echo_model import EchoModel, SentEcho
 from muster.emulator.verification.expectations import (
     added_by_jitter_s,
@@ -139,7 +140,6 @@ def _rate(
 
 
 def judge_shared(
-    cap_bps: float,
     lines: Sequence[MeasuredLink],
     of: int,
     direction: Direction,
@@ -155,22 +155,32 @@ def judge_shared(
     """
     group, shared = lines[0].gateway.group, lines[0].gateway.config.shared
     paths = [shared.path(line.shape.cell) for line in lines]
-    cells = shared.cell_limits(direction)
+    limit, limits = shared.limit(direction), shared.cell_limits(direction)
+    rate, cells = rate_of_limit(limit), {name: rate_of_limit(of) for name, of in limits.items()}
+    begins, _, second_0 = found[0].interval
+    since_s = begins + second_0
     expected = dict.fromkeys((line.client for line in lines), 0.0)  # bits
     for steps in zip(*(each.steps for each in found), strict=True):
         wanted = [_own_bps(line, direction, step) for line, step in zip(lines, steps, strict=True)]
-        shares = tree_rates(wanted, cap_bps, paths, cells)
+        span = since_s, since_s + steps[0].seconds
+        caps = {name: _mean_bps(cell, *span) for name, cell in cells.items()}
+        shares = tree_rates(wanted, _mean_bps(rate, *span), paths, caps)
+        since_s = span[1]
         for line, share in zip(lines, shares, strict=True):
             expected[line.client] += share * steps[0].seconds
     seconds = found[0].seconds
     got = {line.client: each.received_bps for line, each in zip(lines, found, strict=True)}
     asked = math.fsum(expected.values()) / seconds
     note = f"{len(lines)} of {of} devices at once" if of > len(lines) else f"{of} devices at once"
-    if asked < cap_bps * (1 - 1e-9) < math.inf:
-        note += f"; their own rates allow less than {_text(cap_bps)}"
+    varies = any(of.traces for of in (limit, *limits.values()))
+    if not varies and asked < limit.bps * (1 - 1e-9) < math.inf:
+        note += f"; their own rates allow less than {_text(limit.bps)}"
     if any(each.broken for each in found):
         note += "; a connection broke"
     tolerance = tolerances.rate + _chance(lines, direction, seconds)
+    if varies:
+        note += "; varies; asked: what it allowed meanwhile"
+        tolerance += 8 * slice_bytes(asked / 8) / (asked * seconds) if asked else 0.0
     index = jain([got[client] * seconds / bits for client, bits in expected.items()])
     return [
         compared(group, SHARED, _RATE[direction], asked, math.fsum(got.values()), tolerance, note),
@@ -189,6 +199,11 @@ def _own_bps(line: MeasuredLink, direction: Direction, step: Step) -> float:
         return mean
     loss = loss_of(line.shape)
     return 8 * loss.left_of(step.allowed_bps / 8) if loss else step.allowed_bps
+
+
+def _mean_bps(rate: Rate, since_s: float, until_s: float) -> float:
+    """What a shared rate allows between two seconds of its gateway; infinite: no limit."""
+    return 8 * rate.capacity(since_s, until_s) / (until_s - since_s)
 
 
 def _chance(lines: Sequence[MeasuredLink], direction: Direction, seconds: float) -> float:

@@ -230,6 +230,7 @@ class Site:
             inside = inside.model_copy(update={"words": f"{WORDS}/{place.name}"})
             words = [Mount(str(place.parent), WORDS, writable=True)]
         traces = {trace for each in config.devices for trace in each.shape.trace_files()}
+        traces.update(*(part.trace_files() for part in config.shared.parts))
         service = Service(
             name=name,
             role="gateway",

@@ -56,7 +56,8 @@ def _unknown(evidence: Evidence) -> str:
     if evidence.outlives_round:
         return "because updates may count in a later round than that of their call"
     links = [group.get("shared_link", {}) for group in evidence.scenario.get("groups", ())]
-    if any(link.get(key) for link in links for key in ("up", "down", "slots", "cells")):
+    delaying = "up", "down", "trace", "trace_up", "slots", "cells"
+    if any(link.get(key) for link in links for key in delaying):
         return "because devices share a link"
     if evidence.rule["kind"] == "flower":
         return "because the strategy of an app may limit them"
