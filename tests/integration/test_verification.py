@@ -17,7 +17,7 @@ from muster.common.clock import WallClock
 from muster.common.credentials import GivenCredentials
 from muster.common.errors import RemoteProtocolError
 from muster.common.lines import Cell, LineTrace, SharedLine
-from muster.common.rates.cross_traffic import Load
+from muster.common.rates.cross_traffic import TrafficLoad
 from muster.common.rates.recording import Direction
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
@@ -173,7 +173,7 @@ async def test_a_shared_limit_that_does_not_bind_is_outside(
 
 
 async def test_a_shared_link_with_bursts_and_one_queue_is_as_asked(start: Start) -> None:
-    bursts = Load(bps=2e6, on_s=0.5, off_s=0.5, seed=3)
+    bursts = TrafficLoad(bps=2e6, on_s=0.5, off_s=0.5, seed=3)
     trace = LineTrace(direction="up", bps=4e6, loads=(bursts,))
     shared = SharedLine(
         up_bps=trace.whole().mean_bps,

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from muster.common.rates.cross_traffic import Load, constant_rate, left_by
+from muster.common.rates.cross_traffic import TrafficLoad, constant_rate, left_by
 from muster.common.rates.over_time import RateOverTime
 
 loads = st.builds(
-    Load,
+    TrafficLoad,
     bps=st.floats(1e3, 2e6),
     on_s=st.floats(0.05, 5.0),
     off_s=st.floats(0.05, 5.0),
@@ -27,7 +27,7 @@ def recorded(pieces: list[tuple[float, float]]) -> RateOverTime:
 @settings(max_examples=40)
 @given(st.lists(loads, min_size=1, max_size=3), recordings)
 def test_it_takes_its_rate_while_it_is_on_and_no_more_than_there_is(
-    taken: list[Load], pieces: list[tuple[float, float]]
+    taken: list[TrafficLoad], pieces: list[tuple[float, float]]
 ) -> None:
     rate = recorded(pieces)
     try:
@@ -44,13 +44,13 @@ def test_it_takes_its_rate_while_it_is_on_and_no_more_than_there_is(
 
 
 def test_a_load_that_is_always_on_leaves_a_constant_rate() -> None:
-    left = left_by([Load(bps=3e5), Load(bps=2e5)], constant_rate(1e6))
+    left = left_by([TrafficLoad(bps=3e5), TrafficLoad(bps=2e5)], constant_rate(1e6))
     assert left.mean_bps == pytest.approx(5e5)
     assert left.least_bps == pytest.approx(left.peak_bps)
 
 
 def test_a_load_has_its_mean_and_is_the_same_with_the_same_seed() -> None:
-    load = Load(bps=8e5, on_s=2.0, off_s=6.0, seed=3, name="x")
+    load = TrafficLoad(bps=8e5, on_s=2.0, off_s=6.0, seed=3, name="x")
     assert load.mean_bps == 2e5
     left = left_by([load], constant_rate(1e6))
     assert left.mean_bps == pytest.approx(1e6 - load.mean_bps, rel=0.05)

@@ -52,6 +52,7 @@ class TargetGroup(NamedTuple):
         partial_sums: whether the process sends sums in place of updates.
         gateway: whether they reach the server through a gateway.
         rates: whether their own links have rates.
+        shared_rates: whether the link that they share has rates.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TargetGroup(NamedTuple):
     partial_sums: bool
     gateway: bool
     rates: bool
+    shared_rates: bool
 
 
 class FaultConditions(NamedTuple):

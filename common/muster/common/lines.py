@@ -15,7 +15,7 @@ from pydantic import Field
 
 from muster.common import seeds
 from muster.common.config import Section
-from muster.common.rates.cross_traffic import Load, constant_rate, left_by
+from muster.common.rates.cross_traffic import TrafficLoad, constant_rate, left_by
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
 from muster.common.rates.recording import Direction
@@ -42,7 +42,7 @@ class LineTrace(Section):
     bps: Positive | None = None
     """The rate of a link that is not recorded."""
 
-    loads: Annotated[tuple[Load, ...], Field(strict=False)] = ()
+    loads: Annotated[tuple[TrafficLoad, ...], Field(strict=False)] = ()
     """Cross traffic, which leaves less of the rate."""
 
     direction: Direction
@@ -94,7 +94,7 @@ class _Source(NamedTuple):
     format: str | None
     direction: Direction
     bps: float | None
-    loads: tuple[Load, ...]
+    loads: tuple[TrafficLoad, ...]
 
 
 @lru_cache(maxsize=1024)

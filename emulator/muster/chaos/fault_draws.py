@@ -61,6 +61,7 @@ SETTINGS: Mapping[str, Draw] = MappingProxyType(
         "partition": _of(way=["both", "up", "down"]),
         "reset": _none,
         "degrade": _of(factor=[0.2, 0.5]),
+        "degrade-shared": _of(factor=[0.2, 0.5]),
         "delay": _of(rtt=["20 ms", "100 ms"]),
         "jitter": _of(jitter=["10 ms", "50 ms"]),
         "loss": _of(loss=[0.01, 0.1]),
@@ -96,8 +97,11 @@ def _able_groups(fault: FaultKind, scenario: Scenario) -> Iterator[str]:
 
 
 def _target(random: Random, role: str, groups: list[str], scenario: Scenario) -> Values:
-    if role != "device":
+    if role == "server":
         return {"role": role}
+    if role == "gateway":
+        all_can = len(groups) == len(scenario.groups)
+        return {"role": role} if all_can else {"role": role, "group": random.choice(groups)}
     found: Values = {}
     if len(groups) < len(scenario.groups) or random.random() < 0.3:
         found["group"] = random.choice(groups)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
+from muster.common.lines import SharedLine
 from muster.emulator.faults.catalogue import INJECTED
+from muster.emulator.gateway.config import gateway_name
 from muster.emulator.links.shape import Shape
 
 if TYPE_CHECKING:
@@ -165,6 +167,33 @@ async def test_factors_of_rates_multiply_and_each_is_seen(struck: Struck) -> Non
     await struck.end(fifth)
     while not await struck.gone(fifth):
         pass
+
+
+async def test_a_shared_link_is_slower_until_the_faults_end(
+    start: Start, fleets: MakeFleet
+) -> None:
+    world, fleet = await start(shared=SharedLine(up_bps=40e6, down_bps=8e6)), fleets()
+    await fleet.join(world)
+    site, name = cast("FaultSite", fleet), [gateway_name(world.gateway.config.group)]
+    half = fault("degrade-shared", factor=0.5, way="up")
+    slow = fault("degrade-shared", rate="4 Mbit/s", way="up")
+    await half.apply(site, name)
+    while not (seen := await half.observe(site, name, {})):
+        pass
+    assert float(seen[name[0]].split()[-2]) == pytest.approx(20, rel=0.02)
+    await slow.apply(site, name)
+    while not (seen := await slow.observe(site, name, {})):
+        pass
+    assert float(seen[name[0]].split()[-2]) == pytest.approx(4, rel=0.02)
+    assert world.gateway.shapers["down"].shared.mean == 1e6
+    await slow.heal(site, name)
+    assert not await slow.observe(site, name, {})
+    while not await slow.verify(site, name, 0):
+        pass
+    await half.heal(site, name)
+    while not await half.verify(site, name, 0):
+        pass
+    assert world.gateway.shapers["up"].shared.mean == 5e6
 
 
 async def test_a_connection_is_reset_after_its_bytes(struck: Struck) -> None:

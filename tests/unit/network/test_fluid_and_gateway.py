@@ -7,7 +7,7 @@ import pytest
 
 from muster.common.fluid import FluidLink, fair_rates
 from muster.common.lines import BegunWork, Cell, LineTrace, LinkModel, SharedLine
-from muster.common.rates.cross_traffic import Load
+from muster.common.rates.cross_traffic import TrafficLoad
 from muster.emulator.gateway.flows import CellLink, DirectionalLink
 from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited, rate_of_limit
 from muster.emulator.gateway.shaping import Shaper
@@ -128,11 +128,11 @@ def test_transfers_through_cells_take_as_long_in_both(
         assert real[name] == pytest.approx(end_s, rel=0.04), name
 
 
-def varying(bps: float, *loads: Load) -> LineTrace:
+def varying(bps: float, *loads: TrafficLoad) -> LineTrace:
     return LineTrace(direction="down", bps=bps, loads=loads)
 
 
-BURSTS = Load(bps=8e5, on_s=2.0, off_s=3.0, seed=7, name="bursts")
+BURSTS = TrafficLoad(bps=8e5, on_s=2.0, off_s=3.0, seed=7, name="bursts")
 LEFT = varying(1.2e6, BURSTS)
 
 
@@ -140,7 +140,7 @@ LEFT = varying(1.2e6, BURSTS)
     "shared",
     [
         SharedLine(down_bps=LEFT.whole().mean_bps, down_traces=(LEFT,)),
-        SharedLine(down_bps=5e5, down_traces=(varying(1e6, Load(bps=5e5)),)),
+        SharedLine(down_bps=5e5, down_traces=(varying(1e6, TrafficLoad(bps=5e5)),)),
         SharedLine(cells={"x": Cell(down_bps=LEFT.whole().mean_bps, down_traces=(LEFT,))}),
     ],
     ids=["bursts", "constant", "in-a-cell"],

@@ -12,7 +12,7 @@ import pytest
 
 from muster.common.fluid import fair_rates
 from muster.common.lines import LineTrace, SharedLine
-from muster.common.rates.cross_traffic import Load
+from muster.common.rates.cross_traffic import TrafficLoad
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.shape import Shape, SharedState
@@ -308,7 +308,7 @@ def test_in_every_step_who_is_slow_leaves_his_share_to_the_others() -> None:
 
 
 def test_a_shared_link_that_varies_is_held_against_what_it_allowed_meanwhile() -> None:
-    trace = LineTrace(direction="up", bps=6e6, loads=(Load(bps=4e6, on_s=1.0, off_s=1.0),))
+    trace = LineTrace(direction="up", bps=6e6, loads=(TrafficLoad(bps=4e6, on_s=1.0, off_s=1.0),))
     whole = trace.whole()
     shared = SharedLine(up_bps=whole.mean_bps, up_traces=(trace,))
     links = lines(Shape(), Shape(), shared=shared)

@@ -22,7 +22,7 @@ _LEAST_S = 1e-6
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Load(Section):
+class TrafficLoad(Section):
     """One load of cross traffic."""
 
     bps: Positive
@@ -73,7 +73,7 @@ def constant_rate(bps: float) -> RateOverTime:
     return RateOverTime.of_pieces(np.ones(1), np.array([bps]))
 
 
-def left_by(loads: Sequence[Load], rate: RateOverTime) -> RateOverTime:
+def left_by(loads: Sequence[TrafficLoad], rate: RateOverTime) -> RateOverTime:
     """What loads leave of a rate: never less than nothing.
 
     A recorded rate is repeated as often as its loads are long, and all begin again together.

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from muster.common.faults import FaultKind
+from muster.common.rates.recording import Direction
 from muster.emulator.faults.link_changes import LinkChange
 from muster.emulator.faults.link_measures import LinkMeasures
 from muster.emulator.gateway.faults import Fault
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 from muster.emulator.run_folder.limits import Limited
 
 
@@ -29,8 +30,41 @@ class MeasuredUse(NamedTuple):
     memory_limit: int
 
 
+class SharedSite(Protocol):
+    """The shared links of a running fleet, by the names of their gateways."""
+
+    async def begin(self, gateways: Iterable[str], change: LinkChange) -> None:
+        """Let a change of rates act on shared links."""
+        ...
+
+    async def end(self, gateways: Iterable[str], change: LinkChange) -> None:
+        """Let one change that equals `change` act on these links no longer."""
+        ...
+
+    async def measures(self, gateways: Iterable[str]) -> Mapping[str, Mapping[Direction, float]]:
+        """The rates that gateways have measured lately, in bits per second, as in LinkMeasures;
+        without gateways that cannot be reached."""
+        ...
+
+    def state(
+        self, gateway: str, *, but: LinkChange | None = None, with_: LinkChange | None = None
+    ) -> SharedState:
+        """What holds on a shared link, as `LinkSite.shape`."""
+        ...
+
+    def mean_bps(self, gateway: str, direction: Direction, state: SharedState) -> float:
+        """The mean rate of a shared link in a state; infinite: no limit."""
+        ...
+
+
 class LinkSite(Protocol):
-    """The links of a running fleet, as faults see them."""
+    """The links of a running fleet, as faults see them.
+
+    Attributes:
+        shared: those that devices share.
+    """
+
+    shared: SharedSite
 
     async def begin(self, targets: Iterable[str], change: LinkChange) -> None:
         """Let a change act on the links of devices."""

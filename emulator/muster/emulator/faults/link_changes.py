@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.emulator.gateway.faults import Fault
-from muster.emulator.links.shape import Shape
+from muster.emulator.links.shape import Shape, SharedState
 
 _MOST_LOSS = 0.5
 """The largest share of lost packets that a gateway emulates."""
@@ -91,6 +91,17 @@ def shape_of(nominal: Shape, changes: Sequence[LinkChange]) -> Shape:
     for way in DIRECTIONS:
         update |= _rates(nominal, way, [change for change in changes if way in change.ways])
     return nominal.model_copy(update=update)
+
+
+def shared_state_of(changes: Sequence[LinkChange]) -> SharedState:
+    """What holds on a shared link under some changes of its rates."""
+    fields: dict[str, float | None] = {}
+    for way in DIRECTIONS:
+        of_way = [change for change in changes if way in change.ways]
+        most_bps = min((change.most_bps for change in of_way), default=math.inf)
+        fields[f"{way}_factor"] = math.prod(change.rate_factor for change in of_way)
+        fields[f"most_{way}_bps"] = None if math.isinf(most_bps) else most_bps
+    return SharedState.model_validate(fields)
 
 
 def _rates(

@@ -71,18 +71,43 @@ class _Count:
         self.lately, self._fresh = 0, True
 
 
+class MeasuredRates:
+    """Measures the rates of a link from what it could have delivered.
+
+    Attributes:
+        bps: as in LinkMeasures.
+    """
+
+    def __init__(self) -> None:
+        self.bps: dict[Direction, float] = {}
+        self._since: dict[Direction, tuple[float, float]] = {}
+
+    def begin_again(self) -> None:
+        self.bps, self._since = {}, {}
+
+    def read(self, at: float, stats: Mapping[str, Any]) -> None:
+        """Read the statistics of an instant, which have each direction."""
+        for way in DIRECTIONS:
+            if (capacity := stats[way]["capacity"]) is None:
+                continue
+            since, before = self._since.get(way, (at, capacity))
+            if at - since >= _LEAST_S:
+                self.bps[way] = 8 * (capacity - before) / (at - since)
+                since, before = at, capacity
+            self._since[way] = since, before
+
+
 class LinkMeter:
     """Reads the statistics of one link."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._counts = {name: _Count() for name in ("struck", *_COUNTS)}
-        self._since: dict[Direction, tuple[float, float]] = {}
-        self._bps: dict[Direction, float] = {}
+        self._rates = MeasuredRates()
 
     def begin_again(self) -> None:
         """Forget what was measured lately, because the link changes."""
-        self._since, self._bps = {}, {}
+        self._rates.begin_again()
         for count in self._counts.values():
             count.begin_again()
 
@@ -100,28 +125,19 @@ class LinkMeter:
         now = {name: sum(way[name] for way in ways) for name in _COUNTS}
         for name, count in self._counts.items():
             count.read({**now, "struck": stats["struck"]}[name], anew)
-        for way in DIRECTIONS:
-            if (capacity := stats[way]["capacity"]) is not None:
-                self._read_rate(way, at, capacity)
+        self._rates.read(at, stats)
         struck, passed, stalls, packets = self._counts.values()
         delays = [way["delays"] for way in ways]
         return LinkMeasures(
             round(struck.total),
             round(struck.lately),
             round(passed.lately),
-            dict(self._bps),
+            dict(self._rates.bps),
             _round_trip(delays),
             _excess(delays),
             round(stalls.lately),
             packets.lately,
         )
-
-    def _read_rate(self, way: Direction, at: float, capacity: float) -> None:
-        since, before = self._since.get(way, (at, capacity))
-        if at - since >= _LEAST_S:
-            self._bps[way] = 8 * (capacity - before) / (at - since)
-            since, before = at, capacity
-        self._since[way] = since, before
 
 
 def _round_trip(delays: list[dict[str, Any]]) -> float | None:

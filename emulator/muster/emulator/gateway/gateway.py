@@ -232,15 +232,9 @@ class Gateway:
 
     def _shared_rate(self, direction: Direction) -> Rate:
         """The rate of the shared link as it is now."""
-        state = self._shared
-        if not state.limited:
+        if not self._shared.limited:
             return Unlimited()
-        down = direction == "down"
-        return rate_of_limit(
-            self.config.shared.limit(direction),
-            state.down_factor if down else state.up_factor,
-            state.most_down_bps if down else state.most_up_bps,
-        )
+        return rate_of_limit(self.config.shared.limit(direction), *self._shared.of(direction))
 
     def _strike(self, connection: RelayedConnection, fault: Fault) -> None:
         match fault.fault:

@@ -6,29 +6,25 @@ gateway that cannot be reached gets what holds then as soon as it is connected a
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from muster.common.errors import TransportError
-from muster.emulator.faults.injection import LinkSite
+from muster.emulator.faults.injection import LinkSite, SharedSite
 from muster.emulator.faults.link_changes import LinkChange, LinkState, shape_of, state_of
 from muster.emulator.faults.link_measures import LinkMeasures, LinkMeter
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.link_control.controller import Controller
+from muster.emulator.link_control.shared_site import EmulatedSharedLinks, RunningGateways
 from muster.emulator.links.shape import Shape
 
 
-class GatewayConnections(Protocol):
+class GatewayConnections(RunningGateways, Protocol):
     """The connections to the gateways of a run."""
 
     def controller(self, group: str) -> Controller:
         """The controller of a group's gateway."""
-        ...
-
-    def on_connection(self, renew: Callable[[str], Awaitable[None]]) -> None:
-        """Call `renew` with the name of a group whenever a connection to its gateway has been made
-        again."""
         ...
 
 
@@ -52,6 +48,7 @@ class EmulatedLinks(LinkSite):
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._meters: dict[str, LinkMeter] = {}
         network.on_connection(self._renew)
+        self.shared: SharedSite = EmulatedSharedLinks(network)
 
     async def begin(self, targets: Iterable[str], change: LinkChange) -> None:
         targets = list(targets)

@@ -106,7 +106,7 @@ class GatewayFleet:
 
     def restart_config(self, name: str) -> GatewayProcess:
         """The settings with which to restart a gateway, so that it listens on the same ports."""
-        gateway = next(g for g in self._gateways.values() if gateway_name(g.group) == name)
+        gateway = self.gateway(name)
         changes = {"again": gateway.ports, "upstream": self._upstream or gateway.config.upstream}
         return gateway.config.model_copy(update=changes)
 
@@ -141,6 +141,10 @@ class GatewayFleet:
                 if self._clock.monotonic() > limit:
                     raise LaunchFailed(f"{name} is alive but does not answer: {error}") from None
             await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
+
+    def gateway(self, name: str) -> RunningGateway:
+        """A gateway, by the name of its program."""
+        return next(g for g in self._gateways.values() if gateway_name(g.group) == name)
 
     def controller(self, group: str) -> Controller:
         """The controller of a group's gateway."""

@@ -33,6 +33,12 @@ class SharedState(Section):
     most_up_bps: Positive | None = None
     """Its rates are never faster than this."""
 
+    def of(self, direction: Direction) -> tuple[float, float | None]:
+        """The factor and the most of a direction."""
+        if direction == "down":
+            return self.down_factor, self.most_down_bps
+        return self.up_factor, self.most_up_bps
+
 
 class Shape(Section):
     """The link of one device as its gateway emulates it, with every setting in SI units."""

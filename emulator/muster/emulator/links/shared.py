@@ -11,7 +11,7 @@ from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.common.errors import listed
 from muster.common.lines import Cell, LineTrace, Overflow, SharedLine
-from muster.common.rates.cross_traffic import Load
+from muster.common.rates.cross_traffic import TrafficLoad
 from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.common.units import Duration, Size
 from muster.emulator.links.settings import LEAST_BPS, LinkRate, RecordingFormat
@@ -55,12 +55,12 @@ class CrossTraffic(Section):
             raise ValueError(f"{missing}: expected both `on` and `off`, or neither")
         return self
 
-    def load(self, direction: Direction, seed: int, name: str) -> Load | None:
+    def load(self, direction: Direction, seed: int, name: str) -> TrafficLoad | None:
         """Its load in a direction; None: there is none."""
         bps = self.down if direction == "down" else self.up
         if bps is None:
             return None
-        return Load(bps=bps, on_s=self.on, off_s=self.off, seed=seed, name=name)
+        return TrafficLoad(bps=bps, on_s=self.on, off_s=self.off, seed=seed, name=name)
 
 
 class SharedRates(Section):
@@ -118,7 +118,7 @@ class SharedRates(Section):
     def _file(self, direction: Direction) -> str | None:
         return self.trace if direction == "down" else self.trace_up
 
-    def _loads(self, direction: Direction, seed: int, name: str) -> tuple[Load, ...]:
+    def _loads(self, direction: Direction, seed: int, name: str) -> tuple[TrafficLoad, ...]:
         """The cross traffic in a direction; that of both directions is on at the same times."""
         each = (
             traffic.load(direction, seed, f"{name}/{number}")

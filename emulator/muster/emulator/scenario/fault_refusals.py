@@ -179,4 +179,5 @@ def _target_group(group: Group) -> TargetGroup:
         partial_sums=group.partial_sums,
         gateway=group.gateway,
         rates=group.link.has_rates,
+        shared_rates=group.shared_link.limited,
     )

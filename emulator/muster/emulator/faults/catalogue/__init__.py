@@ -7,6 +7,7 @@ from muster.emulator.faults.catalogue.churn import Churn
 from muster.emulator.faults.catalogue.cpu_limit import CpuLimit
 from muster.emulator.faults.catalogue.crash import Crash
 from muster.emulator.faults.catalogue.degrade import Degrade
+from muster.emulator.faults.catalogue.degrade_shared import DegradeShared
 from muster.emulator.faults.catalogue.delay import AddedDelay
 from muster.emulator.faults.catalogue.disconnect import Disconnect
 from muster.emulator.faults.catalogue.disk_full import FullDisk
@@ -33,6 +34,7 @@ INJECTED: dict[str, type[FaultKind]] = {
     "blackhole": Blackhole,
     "disconnect": Disconnect,
     "degrade": Degrade,
+    "degrade-shared": DegradeShared,
     "delay": AddedDelay,
     "flap": Flap,
     "jitter": Jitter,
