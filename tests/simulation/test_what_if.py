@@ -100,3 +100,75 @@ def test_there_is_nothing_to_plan_of_a_record(recorded: Record, tmp_path: Path) 
     what_if([recorded(1)], out=tmp_path / "out")
     with pytest.raises(ConfigError, match="muster life show"):
         plan(tmp_path / "out" / f"{UNCHANGED}-seed1" / "scenario.toml")
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"deadline_s": 5.0},
+        {"deadline_s": 5.0, "goal": 3},
+        {"mode": {"kind": "opportunistic"}},
+        {"mode": {"kind": "buffered", "k": 2, "concurrency": 3}},
+        {"selection": {"kind": "uniform", "k": 4}, "goal": 2},
+    ],
+    ids=["deadline", "goal", "opportunistic", "buffered", "selection"],
+)
+def test_the_server_decides_the_same_from_recorded_answers(
+    recorded: Record, tmp_path: Path, server: dict[str, Any]
+) -> None:
+    server = {"rounds": 6, "aggregator": "fedavg", **server}
+    run = recorded(5, server=server)
+    for grade in ("life", "resimulated"):
+        found = what_if([run], grade=grade, out=tmp_path / grade)
+        assert found.same_model, grade
+        assert not found.unknown
+        assert audit(tmp_path / grade / f"{UNCHANGED}-seed5").agrees
+
+
+def test_another_deadline_mode_or_selection_needs_a_lower_grade(
+    recorded: Record, tmp_path: Path
+) -> None:
+    run = recorded(4)
+    changes = ["server.deadline_s=0.1", "server.mode=opportunistic", "server.goal=2"]
+    for change in changes:
+        with pytest.raises(ConfigError, match="would have no effect; use --grade life"):
+            what_if([run], settings=[change], out=tmp_path / "out")
+    faster = "groups.1.device.examples_per_s=2000"
+    with pytest.raises(ConfigError, match="use --grade resimulated"):
+        what_if([run], settings=[faster], grade="life", out=tmp_path / "out")
+    with pytest.raises(ConfigError, match="expected arrivals, life, resimulated, found exact"):
+        what_if([run], grade="exact", out=tmp_path / "out")
+
+    # Nobody of the slow group meets so short a deadline, whatever decides their durations.
+    found = what_if(
+        [run], grade="life", vary={"server.deadline_s": [0.1, 5.0]}, out=tmp_path / "life"
+    )
+    shares = found.represented.set_index(["variant", "group"])["share"]
+    assert shares["deadline_s=0.1"].get("away", 0.0) == 0.0
+    assert shares["deadline_s=5.0", "away"] > 0.0
+    assert found.pairs.set_index("variant")["same_model"].tolist() == [False, True]
+    assert "Not kept: who is selected, whose updates count" in describe(found)
+    assert numbers_of(found)["grade"] == "life"
+
+
+def test_devices_that_were_not_called_decline_and_are_counted(
+    recorded: Record, tmp_path: Path
+) -> None:
+    run = recorded(6, server={"rounds": 6, "selection": {"kind": "uniform", "k": 2}})
+    changes = {"settings": ["server.selection=all"], "grade": "life"}
+    found = what_if([run], **changes, out=tmp_path / "out")  # type: ignore[arg-type]
+    assert found.unknown == {"selection=all": 6 * (6 - 2)}
+    assert "24 calls were to devices of which the record knows nothing" in describe(found)
+    assert audit(tmp_path / "out" / "selection=all-seed6").agrees
+
+
+def test_devices_react_to_a_change_only_if_they_are_simulated_again(
+    recorded: Record, tmp_path: Path
+) -> None:
+    faster = ["groups.1.device.examples_per_s=2000", "server.deadline_s=0.5"]
+    found = what_if([recorded(2)], settings=faster, grade="resimulated", out=tmp_path / "out")
+    rates = found.comparison.runs.set_index("variant")["participation_rate"]
+    shares = found.represented.set_index(["variant", "group"])["share"]
+    assert rates.notna().all()
+    assert shares.xs("away", level="group").drop("recorded").iloc[0] > 0.0
+    assert not (tmp_path / "out" / "seed2.life.csv.gz").exists()

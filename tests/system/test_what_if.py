@@ -51,6 +51,14 @@ def test_a_run_on_the_wall_clock_is_repeated_to_the_bit(
     models = {each["model_sha256"] for each in found["runs"]}
     assert len(models) == 1
 
+    # With recorded answers and durations, the server may work in another mode.
+    other = "--grade", "life", "--set", "server.mode=synchronous", "--set", "server.deadline_s=30"
+    found = json.loads(
+        muster("what-if", str(run), "--out", str(tmp_path / "mode"), *other, "--json")
+    )
+    assert found["grade"] == "life"
+    assert [each["status"] for each in found["runs"]] == ["completed", "completed"]
+
     # Anyone can play the record over real processes, too.
     assert "devices in 8 rounds" in muster("life", "export", str(run), str(record))
     values = made.model_dump(exclude_none=True)

@@ -138,6 +138,15 @@ class LifeRow(NamedTuple):
         """Whether the device has sent an update that it had trained."""
         return self.outcome is not None and bool(self.examples)
 
+    @property
+    def work_s(self) -> float:
+        """Scenario seconds from its call until its update is there. On clocks that run they are
+        measured, and by the model otherwise."""
+        if self.called_s is None or self.answered_s is None or self.ended_s is None:
+            return self.modelled_s or 0.0
+        done_s = self.answered_s + (self.train_s or 0.0) + (self.transfer_s or 0.0)
+        return max(0.0, min(done_s, self.ended_s) - self.called_s)
+
 
 class LifeRecord(NamedTuple):
     """The recorded life of a fleet.

@@ -70,6 +70,15 @@ def show_life(file: Path, out: Path | None) -> None:
     metavar="KEY=A,B,…",
     help="Values to compare; with several --vary options, every combination is played.",
 )
+@click.option(
+    "--grade",
+    type=click.Choice(["arrivals", "life", "resimulated"]),
+    default="arrivals",
+    show_default=True,
+    help="What is taken from the record: who counts in which round; the answers and durations of "
+    "devices, so that deadlines, modes, goals and selection can be changed; or the seed alone, so "
+    "that devices can be changed.",
+)
 @SETTINGS
 @folder_option("--out", "The folder to create; default runs/NAME-what-if-TIME.")
 @DATA
@@ -80,6 +89,7 @@ def show_life(file: Path, out: Path | None) -> None:
 def what_if(
     folders: tuple[Path, ...],
     vary: tuple[str, ...],
+    grade: str,
     settings: tuple[str, ...],
     out: Path | None,
     data: str | None,
@@ -88,7 +98,8 @@ def what_if(
     as_json: bool,
 ) -> None:
     """Play the runs in FOLDERS again with other settings: the same devices train in every round,
-    and the same updates count. Without a change the model is the same, bit for bit."""
+    and the same updates count. Without a change the model is the same, bit for bit. Other grades
+    keep less of the recorded runs, and allow more changes."""
     from muster.emulator.comparison.variants import parse_vary
     from muster.laboratory.what_if import describe, numbers_of, what_if
 
@@ -96,6 +107,7 @@ def what_if(
         folders,
         settings=settings,
         vary=parse_vary(vary),
+        grade=grade,
         data=data,
         out=out,
         figures=kind or "png",

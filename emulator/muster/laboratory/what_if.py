@@ -1,8 +1,9 @@
 """What a run would have been with other settings: it is played again from its life record.
 
-In the played run the same devices train in every round, and the same updates count, as in the
-recorded run. Without a change it ends with the same model, bit for bit. So what a change does is
-not mixed with who happened to be there: the difference of the two runs is paired.
+With the grade `arrivals`, the same devices train in every round of the played run, and the same
+updates count, as in the recorded run. Without a change it ends with the same model, bit for bit. So
+what a change does is not mixed with who happened to be there: the difference of the two runs is
+paired. Other grades keep less, and answer more (`grades.py`).
 """
 
 import itertools
@@ -33,8 +34,9 @@ from muster.emulator.runs.supervisor import Show
 from muster.emulator.scenario.reading import read_scenario, setting_value
 from muster.emulator.scenario.recorded_life import require_population, trains_from_state
 from muster.emulator.scenario.scenario import Scenario
+from muster.laboratory.grades import GRADES, Grade
 from muster.server.rounds.arrivals import uncertain_calls
-from muster.simulation.whole_run import simulate_run
+from muster.simulation.whole_run import require_simulated, simulate_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +50,7 @@ class WhatIf:
     """The results of a what-if.
 
     Attributes:
+        grade: what was taken from the records.
         comparison: the recorded runs, as its first variant, beside the played ones.
         pairs: one row for every played run: variant, seed, whether its model is that of the
             recorded run (`same_model`), and the number of rounds.
@@ -57,13 +60,17 @@ class WhatIf:
             update, if devices go on from what training has left on them; else 0.
         elsewhere: whether some recorded run was made on a machine with another fingerprint, so that
             the bits of a model may differ although nothing was changed.
+        unknown: by variant, the number of calls to devices of which the records know nothing in
+            that round, so that they declined; empty: there was none.
     """
 
+    grade: Grade
     comparison: Comparison
     pairs: "pd.DataFrame"
     represented: "pd.DataFrame"
     uncertain: int
     elsewhere: bool
+    unknown: Mapping[str, int]
 
     @property
     def same_model(self) -> bool:
@@ -76,6 +83,7 @@ def what_if(
     *,
     settings: Sequence[str] = (),
     vary: Mapping[str, Sequence[Any]] | None = None,
+    grade: str = "arrivals",
     data: str | None = None,
     out: Path | str | None = None,
     figures: str = "png",
@@ -87,6 +95,7 @@ def what_if(
         runs: run folders, with different seeds.
         settings: `key=value` as for `--set`: what is changed in every played run.
         vary: dotted key to its values; every combination is a variant.
+        grade: what is taken from the record: `arrivals`, `life` or `resimulated`.
         data: the data directory.
         out: the folder to make; default `runs/<name>-what-if-<time>`.
         figures: "svg" or "pdf" for the figure of this kind, too.
@@ -96,6 +105,7 @@ def what_if(
         ConfigError: a run cannot be played with these settings; nothing was started.
         LedgerError: the ledger of a run is damaged.
     """
+    graded = _grade(grade)
     folders = [intact_folder(Path(run)).resolve() for run in runs]
     records = [life_of_run(folder) for folder in folders]
     recorded = [read_scenario(folder / SCENARIO, data=data) for folder in folders]
@@ -109,19 +119,28 @@ def what_if(
     for folder, record, scenario, life in zip(folders, records, recorded, lives, strict=True):
         planned.append(ComparisonRun(RECORDED, {}, scenario.seed, str(folder), scenario))
         for label, within, variant in zip(labels, folder_names(labels), variants, strict=True):
-            changes: list[str | tuple[str, Any]] = [*_as_played(life), *settings, *variant.items()]
+            changes: list[str | tuple[str, Any]] = [
+                *graded.played(scenario, life),
+                *settings,
+                *variant.items(),
+            ]
             changed = read_scenario(folder / SCENARIO, changes, data)
             require_population(record, changed)
+            graded.require_effect(scenario, changed)
+            require_simulated(changed)
             run = f"{within}-seed{scenario.seed}"
             planned.append(ComparisonRun(label, variant, scenario.seed, run, changed))
     plan = ComparisonPlan(recorded[0].name, planned)
     with making(place):
         write_atomic(place / PLAN, plan.to_json().encode())
-        for life, record in zip(lives, records, strict=True):
+        for life, record in zip(lives, records, strict=True) if graded.recorded else ():
             write_life(life, record)
     comparison = run_plan(place, plan, figures, watch, play=_play)
     pairs = zip(records, recorded, strict=True)
-    return _results(comparison, folders, sum(_uncertain(*pair) for pair in pairs))
+    uncertain = sum(_uncertain(*pair) for pair in pairs) if graded.recorded else 0
+    lived = dict(zip((scenario.seed for scenario in recorded), records, strict=True))
+    unknown = _unknown(comparison, lived) if graded.name == "life" else {}
+    return _results(graded, comparison, folders, uncertain, unknown)
 
 
 def _variants(
@@ -138,9 +157,10 @@ def _variants(
         yield dict(zip(vary, values, strict=True))
 
 
-def _as_played(life: Path) -> list[tuple[str, Any]]:
-    """The settings with which a recorded run is played from its record."""
-    return [("life", {"record": str(life)}), ("clock.kind", "rounds"), ("clock.scale", 1.0)]
+def _grade(name: str) -> Grade:
+    if name not in GRADES:
+        raise ConfigError(f"--grade: expected {', '.join(GRADES)}, found {name}")
+    return GRADES[name]
 
 
 def _require_different_seeds(folders: Sequence[Path], scenarios: Sequence[Scenario]) -> None:
@@ -163,7 +183,35 @@ def _uncertain(record: LifeRecord, scenario: Scenario) -> int:
     return uncertain_calls(record, scenario.server.mode.outlives_round())
 
 
-def _results(comparison: Comparison, folders: Sequence[Path], uncertain: int) -> WhatIf:
+def _unknown(comparison: Comparison, records: Mapping[int, LifeRecord]) -> dict[str, int]:
+    """By variant, the number of answers of devices of which the records know nothing.
+
+    Args:
+        records: by seed.
+    """
+    from muster.emulator.records.account import Account
+
+    known = {
+        seed: {(row.round, row.client) for row in record.rows} for seed, record in records.items()
+    }
+    found = Counter[str]()
+    for run in comparison.runs.to_dict("records"):
+        folder = comparison.folder / run["folder"]
+        if run["variant"] == RECORDED or not (folder / LEDGER).exists():
+            continue
+        with Account(folder) as account:
+            calls = zip(account.answers["round"], account.answers["client"], strict=True)
+            found[run["variant"]] += sum(call not in known[run["seed"]] for call in calls)
+    return {variant: number for variant, number in found.items() if number}
+
+
+def _results(
+    grade: Grade,
+    comparison: Comparison,
+    folders: Sequence[Path],
+    uncertain: int,
+    unknown: Mapping[str, int],
+) -> WhatIf:
     import pandas as pd
 
     runs = comparison.runs
@@ -182,7 +230,7 @@ def _results(comparison: Comparison, folders: Sequence[Path], uncertain: int) ->
         pd.concat(shares).groupby(["variant", "group"], sort=False)["share"].mean().reset_index()
     )
     elsewhere = any(map(_made_elsewhere, folders))
-    return WhatIf(comparison, pairs, represented, uncertain, elsewhere)
+    return WhatIf(grade, comparison, pairs, represented, uncertain, elsewhere, unknown)
 
 
 def _shares(folder: Path, variant: str) -> "pd.DataFrame":
@@ -223,6 +271,9 @@ def describe(found: WhatIf) -> str:
             *aligned([["", *map(str, table.columns)], *shares]),
             "",
             *map(clean, _verdicts(found)),
+            "",
+            f"Grade {found.grade.name}: {found.grade.kept}.",
+            *([f"Not kept: {found.grade.anew}."] if found.grade.anew else ()),
         ]
     )
 
@@ -232,6 +283,11 @@ def _verdicts(found: WhatIf) -> Iterator[str]:
     for variant, pairs in found.pairs.groupby("variant", sort=False):
         same, runs = int(pairs["same_model"].sum()), len(pairs)
         yield f"{variant}: the same model as recorded in {same} of {runs} runs"
+        if calls := found.unknown.get(str(variant)):
+            yield (
+                f"  {calls} calls were to devices of which the record knows nothing in that round; "
+                f"they declined"
+            )
         if variant != UNCHANGED or same == runs:
             continue
         if found.uncertain:
@@ -249,6 +305,10 @@ def _verdicts(found: WhatIf) -> Iterator[str]:
 def numbers_of(found: WhatIf) -> dict[str, Any]:
     """The result as values for programs; docs/commands.md explains every key."""
     return {
+        "grade": found.grade.name,
+        "kept": found.grade.kept,
+        "not_kept": found.grade.anew,
+        "unknown_calls": dict(found.unknown),
         "same_model": found.same_model,
         "uncertain_calls": found.uncertain,
         "made_elsewhere": found.elsewhere,

@@ -268,6 +268,7 @@ class ProcessConfigs:
             x={group.name: list(_reported_x(described, group)) for group in described.groups},
             x_bounds={group.name: _reported_x(described, group) for group in described.groups},
             life=None if self._record is None else RECORD,
+            grade="arrivals" if scenario.life is None else scenario.life.grade,
             calls_ahead=scenario.clock.lockstep and not self._declines() and not self._record,
             shared={g.name: g.shared_line(scenario.seed) for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},

@@ -22,7 +22,7 @@ from muster.server.settings.process import ServerProcess
 OF_THE_MACHINE = frozenset(
     {"credentials", "host", "port", "metrics_port", "outside", "evaluation", "nursery", "inputs"}
 )
-"""Settings of the server's process that say where it listens and who listens to it, or that another check compares."""
+"""Settings of the process of the server: where it listens, or what another check compares."""
 
 MOST_STEPS = 10_000_000
 """Most simulated steps, over all devices, for which an audit makes the plan again."""

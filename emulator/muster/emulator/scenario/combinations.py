@@ -91,7 +91,7 @@ def _required_by_time(scenario: ScenarioSettings) -> Iterator[Required]:
     clock, mode = scenario.clock, scenario.server.mode
     if not clock.lockstep:
         yield Required(Requirement.DEADLINE, clock.kind)
-    if clock.kind == "modelled":
+    if clock.kind == "modelled" and scenario.life is None:  # a record has durations
         yield Required(Requirement.MODELLED_WORK, clock.kind)
     if mode.draws_devices():
         yield Required(Requirement.DRAWN_CALLS, mode.kind)

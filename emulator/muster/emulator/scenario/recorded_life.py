@@ -22,13 +22,15 @@ S = TypeVar("S", bound=ScenarioSettings)
 
 def as_played(scenario: S) -> S:
     """The scenario as its programs play it. With a life record these are devices that are always
-    there, without links, batteries and deadlines, and only the faults that change updates."""
+    there, without links and batteries, and only the faults that change updates; and without
+    deadlines, if the record says which updates count."""
     if scenario.life is None:
         return scenario
+    deadline_s = None if scenario.life.grade == "arrivals" else scenario.server.deadline_s
     return scenario.model_copy(
         update={
             "groups": [_always_there(group) for group in scenario.groups],
-            "server": scenario.server.model_copy(update={"deadline_s": None}),
+            "server": scenario.server.model_copy(update={"deadline_s": deadline_s}),
             "faults": [fault for fault in scenario.faults if isinstance(fault.do, UpdateFault)],
             "verify": False,
         }
@@ -39,10 +41,11 @@ def record_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield why a scenario cannot be played from a record; none without a record."""
     if scenario.life is None:
         return
-    if scenario.clock.kind != "rounds":
+    clocks = ["rounds"] if scenario.life.grade == "arrivals" else ["rounds", "modelled"]
+    if scenario.clock.kind not in clocks:
         yield (
-            f'clock.kind: a life record is played in lockstep; expected "rounds", found '
-            f"{scenario.clock.kind!r}"
+            f"clock.kind: a life record is played in lockstep; expected {' or '.join(clocks)}, "
+            f"found {scenario.clock.kind}"
         )
     if scenario.task.hosted:
         yield (

@@ -253,8 +253,12 @@ class LifeSettings(Section):
 
     record: str
     """The file of the record, as `muster life export` writes it; relative to the scenario file. It
-    takes the place of availability, participation, links, batteries and deadlines: in every round
-    the same devices train, and the same updates count, as in the recorded run."""
+    takes the place of availability, participation, links, batteries, and what `grade` says."""
+
+    grade: Literal["arrivals", "life"] = "arrivals"
+    """What else is taken from the record. `arrivals`: in every round the same devices train, and
+    the same updates count, without deadlines. `life`: the answers and durations of devices; the
+    server selects and decides anew."""
 
 
 class ScenarioSettings(Section):

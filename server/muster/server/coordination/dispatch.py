@@ -1,7 +1,7 @@
 """Dispatch: selects the devices of a round and sends the messages that call them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from muster.common import seeds
@@ -80,10 +80,13 @@ class Dispatch:
         server = self._config.server
         draws = partial(seeds.stream, self._config.seed, "selection", round.number)
         selection = server.selection if self._strategy is None else self._named(self._strategy)
-        devices = list(self._reachable())
-        usual = partial(choose, round, devices, server.mode, selection, draws)
-        clients = {device.client for device in devices}
-        round.select(round.rules.life.selected(round.number, clients, usual))
+        devices = {device.client: device for device in self._reachable()}
+
+        def usual(clients: Collection[str]) -> Sequence[str]:
+            there = [device for client, device in devices.items() if client in clients]
+            return choose(round, there, server.mode, selection, draws)
+
+        round.select(round.rules.life.selected(round.number, devices.keys(), usual))
         self._count_by_group(round)
 
     def _named(self, strategy: StrategyDriver) -> Selection:

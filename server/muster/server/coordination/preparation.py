@@ -18,8 +18,8 @@ from muster.server.coordination.shared_links import SharedLinkModel, SharedLinks
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.population import Population
-from muster.server.rounds.arrivals import RecordedArrivals
 from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.grades import GRADES
 from muster.server.rounds.life import LIVE, FleetLife
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.round import Round
@@ -50,7 +50,7 @@ def life_of(config: ServerProcess, run_folder: Path) -> FleetLife:
     if config.life is None:
         return LIVE
     record = read_life(run_folder / config.life)
-    return RecordedArrivals(record, config.server.mode.outlives_round())
+    return GRADES[config.grade](record, config.server.mode.outlives_round())
 
 
 def links_of(

@@ -7,11 +7,11 @@ up.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from muster.common.body_sizes import BodySizes
-from muster.common.exchange import Answer, Decision, Update
+from muster.common.exchange import Answer, Decision, Key, Update
 from muster.server.fleet.devices import EnrolledDevice
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ class WorkDurations:
         sizes: the bodies that travel for a call, by group.
         lockstep: False: a device that will lose its work silently accepts, and states the share of
             the work that it does until then.
+        recorded_s: takes the round of a call, its device and the stated seconds; returns those that
+            are recorded, if the run is played from a life record.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class WorkDurations:
         devices: Mapping[str, EnrolledDevice],
         sizes: Mapping[str, BodySizes],
         lockstep: bool = True,
+        recorded_s: Callable[[int, str, float], float] = lambda round, client, stated_s: stated_s,
     ) -> None:
         self._lockstep = lockstep
+        self._recorded_s = recorded_s
         self._bounds: dict[str, _Bounds] = {}
         self._told: set[str] = set()
         shared: dict[_Bounds, _Bounds] = {}  # most devices have the same
@@ -57,7 +61,7 @@ class WorkDurations:
     def of_answer(self, answer: Answer) -> Answer:
         """The answer, and the update in it, with possible durations."""
         whole = answer.decision is Decision.ACCEPT and self._lockstep
-        modelled_s = self._possible(answer.key.client, answer.modelled_s, whole)
+        modelled_s = self._possible(answer.key, answer.modelled_s, whole)
         update = None if answer.update is None else self.of_update(answer.update)
         if modelled_s == answer.modelled_s and update is answer.update:
             return answer
@@ -65,15 +69,17 @@ class WorkDurations:
 
     def of_update(self, update: Update) -> Update:
         """The update with a possible duration."""
-        modelled_s = self._possible(update.key.client, update.modelled_s, whole=True)
+        modelled_s = self._possible(update.key, update.modelled_s, whole=True)
         return update if modelled_s == update.modelled_s else update._replace(modelled_s=modelled_s)
 
-    def _possible(self, client: str, stated_s: float, whole: bool) -> float:
+    def _possible(self, key: Key, stated_s: float, whole: bool) -> float:
         """The possible duration that is nearest to the stated one.
 
         Args:
             whole: whether the device does all of the work.
         """
+        client = key.client
+        stated_s = self._recorded_s(key.round, client, stated_s)
         bounds = self._bounds.get(client)
         if bounds is None:
             return stated_s

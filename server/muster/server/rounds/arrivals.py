@@ -5,11 +5,11 @@ calls, and counts an update in the round in which the recorded one counted.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from muster.common.life_record import LifeRecord, LifeRow, Report
-from muster.server.rounds.life import FleetLife
+from muster.common.life_record import LifeRecord, LifeRow
+from muster.server.rounds.recorded import RecordedLife
 
 
 class RecordedRound(NamedTuple):
@@ -31,7 +31,7 @@ class RecordedRound(NamedTuple):
     step: int
 
 
-class RecordedArrivals(FleetLife):
+class RecordedArrivals(RecordedLife):
     """The arrivals of a record.
 
     Args:
@@ -41,14 +41,11 @@ class RecordedArrivals(FleetLife):
     decides_last = True
 
     def __init__(self, record: LifeRecord, outlives_round: bool) -> None:
-        self.rounds = len(record.header.rounds)
+        super().__init__(record)
         self._rounds = record.header.rounds
         self._called = defaultdict[int, list[str]](list)
         self._counted = defaultdict[int, set[str]](set)
-        self._rows = defaultdict[int, dict[str, LifeRow]](dict)
-        places = {device.client: i for i, device in enumerate(record.header.devices)}
-        for row in sorted(record.rows, key=lambda row: (row.round, places[row.client])):
-            self._rows[row.round][row.client] = row
+        for row in self.in_order():
             # An update that did not count leaves traces on its device. If updates may outlive their
             # round, the device could then not be called again when it was.
             if row.trained and (row.counted is not None or not outlives_round):
@@ -61,7 +58,10 @@ class RecordedArrivals(FleetLife):
         return recorded.opened_s, recorded.step
 
     def selected(
-        self, round: int, reachable: Collection[str], usual: Callable[[], Sequence[str]]
+        self,
+        round: int,
+        reachable: Collection[str],
+        usual: Callable[[Collection[str]], Sequence[str]],
     ) -> Sequence[str]:
         return [client for client in self.to_call(round) if client in reachable]
 
@@ -79,19 +79,13 @@ class RecordedArrivals(FleetLife):
     def next_s(self, round: int, usual: Callable[[], float]) -> float:
         return self._rounds[round - 1].ended_s
 
-    def reported(self, names: Sequence[str]) -> Sequence[str]:
-        return ()
-
-    def report(self, round: int, client: str) -> Report | None:
-        return self._rows[round][client].report
-
     def uncalled(self, round: int, called: Collection[str]) -> Iterator[LifeRow]:
-        return (row for client, row in self._rows[round].items() if client not in called)
+        return (row for client, row in self.rows(round).items() if client not in called)
 
     def round(self, number: int) -> RecordedRound:
         """What is recorded of a round."""
         recorded = self._rounds[number - 1]
-        answers = [row.answer for row in self._rows[number].values()]
+        answers = [row.answer for row in self.rows(number).values()]
         return RecordedRound(
             frozenset(self._counted[number]),
             sum(answer != "absent" for answer in answers),
@@ -104,10 +98,6 @@ class RecordedArrivals(FleetLife):
     def to_call(self, round: int) -> Sequence[str]:
         """The clients to call, in the order of the population."""
         return self._called[round]
-
-    def rows(self, round: int) -> Mapping[str, LifeRow]:
-        """What is recorded of a round, by client."""
-        return self._rows[round]
 
 
 def uncertain_calls(record: LifeRecord, outlives_round: bool) -> int:

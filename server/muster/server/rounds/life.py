@@ -2,7 +2,7 @@
 
 In an ordinary run, selection, devices and durations decide. A method of `FleetLife` gets what they
 say, or a function that computes it (`usual`), and returns what happens. A run that is played from a
-life record has a class of its own for each grade of playing (`arrivals.py`).
+life record has a class of its own for each grade of playing (`grades.py`).
 """
 
 import math
@@ -28,10 +28,17 @@ class FleetLife:
         return opened_s, step
 
     def selected(
-        self, round: int, reachable: Collection[str], usual: Callable[[], Sequence[str]]
+        self,
+        round: int,
+        reachable: Collection[str],
+        usual: Callable[[Collection[str]], Sequence[str]],
     ) -> Sequence[str]:
-        """The clients that a round calls, in the order of the population."""
-        return usual()
+        """The clients that a round calls, in the order of the population.
+
+        Args:
+            usual: selects from those that can be reached.
+        """
+        return usual(reachable)
 
     def called(self, round: int, usual: int) -> int:
         """How many devices a round has called."""
@@ -50,6 +57,10 @@ class FleetLife:
     def next_s(self, round: int, usual: Callable[[], float]) -> float:
         """In lockstep, scenario seconds at which the next round opens."""
         return usual()
+
+    def modelled_s(self, round: int, client: str, usual: float) -> float:
+        """In lockstep, the modelled seconds of the work for which a round has called a device."""
+        return usual
 
     def reported(self, names: Sequence[str]) -> Sequence[str]:
         """The covariates X that a device reports, of those that its group has."""

@@ -100,8 +100,11 @@ class ServerProcess(Section):
     no bounds."""
 
     life: str | None = None
-    """The life record whose arrivals take the place of selection, durations and deadlines, relative
-    to the run folder. Absent: there is none."""
+    """The life record from which the run is played, relative to the run folder. Absent: there is
+    none."""
+
+    grade: str = "arrivals"
+    """What is taken from the life record, a name of `rounds.grades`."""
 
     calls_ahead: bool = False
     """Whether a round may be called while the round before it is being committed. It has an effect

@@ -97,7 +97,7 @@ class UpdateReceiver:
         self._closed = closed
         max_loss = settings.guard.max_loss or math.inf
         self.answers = Answers(self.pending, fleet, clock, tell, max_loss)
-        self.durations = WorkDurations(fleet.devices, formats.sizes, lockstep)
+        self.durations = WorkDurations(fleet.devices, formats.sizes, lockstep, life.modelled_s)
         self.covariates = ReportedCovariates(
             fleet.devices,
             config.z_bounds,
