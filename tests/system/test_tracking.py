@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.system.conftest import MakeScenario
 
+from muster.cli.commands import main
+from muster.emulator.comparison import compare
 from muster.emulator.export.tracking import tracking
 from muster.emulator.runs import running
 from muster.emulator.scenario.scenario import Scenario
+
+DIGITS = Path(__file__).parents[2] / "examples/digits.toml"
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -144,3 +149,67 @@ def test_wandb_continues_the_same_run_offline(
         if record.WhichOneof("record_type") == "history"
     ]  # fmt: skip
     assert [row["round"] for row in rows if "model/loss" in row] == LOSSES
+
+
+KEEPS = """
+import json
+from pathlib import Path
+
+
+class Run:
+    def __init__(self, settings):
+        self.summary, self.of = {}, {name: settings[name] for name in ("project", "group", "name")}
+
+    def define_metric(self, name, **how):
+        pass
+
+    def log(self, values):
+        self.of["last"] = values["round"]
+
+    def finish(self, exit_code):
+        Path(self.of["name"] + ".json").write_text(json.dumps(self.of | self.summary))
+
+
+def init(**settings):
+    return Run(settings)
+"""
+
+
+def test_a_comparison_has_a_tracked_run_for_every_variant_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/wandb.py").write_text(KEEPS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "packages"), *sys.path]))
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    monkeypatch.chdir(tmp_path)
+    small = ("--set", "server.rounds=2", "--set", "groups[0].count=2")
+    asked = ("--vary", "training.local_epochs=1,2", "--seeds", "2", "--out", "there")
+    result = CliRunner().invoke(
+        main, ["compare", str(DIGITS), *asked, *small, "--track", "wandb", "--quiet"]
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("*.json"))]
+    assert [run["name"] for run in found] == [
+        f"local_epochs={epochs}-seed{seed}" for epochs in (1, 2) for seed in (1, 2)
+    ]
+    same = {"project": "digits", "group": "there", "last": 2, "status": "completed"}
+    assert all(same.items() <= run.items() for run in found), found
+
+
+def test_tensorboard_has_the_runs_of_a_comparison_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    found = compare(
+        DIGITS,
+        vary={"training.local_epochs": [1, 2]},
+        settings=["server.rounds=1", "groups[0].count=2"],
+        out="there",
+        track=["tensorboard"],
+    )
+    assert found.status == "completed"
+    names = [f"local_epochs={epochs}-seed1" for epochs in (1, 2)]
+    files = tmp_path.glob("exports/tensorboard/there/*/events*")
+    assert sorted(file.parent.name for file in files) == names

@@ -15,6 +15,7 @@ from muster.cli.options import (
     OPTIONAL_SCENARIO,
     SCENARIO,
     SETTINGS,
+    TRACK,
     failures_as_status,
     folder_option,
     print_result,
@@ -93,6 +94,7 @@ def plan(
 )
 @DATA
 @FIGURES
+@TRACK
 @click.option("--quiet", is_flag=True, help="Print only problems and the table.")
 @JSON
 @failures_as_status
@@ -105,6 +107,7 @@ def compare(
     settings: tuple[str, ...],
     data: str | None,
     kind: str | None,
+    trackers: tuple[str, ...],
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -118,9 +121,9 @@ def compare(
         if vary or settings or out or data or seeds != 1:
             raise ConfigError(
                 "--resume continues the comparison as it began; expected no other flag "
-                "but --figures, --quiet and --json"
+                "but --figures, --track, --quiet and --json"
             )
-        done = resume_comparison(resume, figures=kind or "png", watch=watch)
+        done = resume_comparison(resume, figures=kind or "png", track=trackers, watch=watch)
     else:
         assert scenario is not None
         done = compare(
@@ -131,6 +134,7 @@ def compare(
             data=data,
             out=out,
             figures=kind or "png",
+            track=trackers,
             watch=watch,
         )
     from muster.emulator.comparison.tables import describe, numbers_of

@@ -57,6 +57,14 @@ def _only_one(
     return given[0] if given else None
 
 
+TRACK = click.option(
+    "--track",
+    "trackers",
+    multiple=True,
+    type=click.Choice(["mlflow", "tensorboard", "wandb"]),
+    help="Record each run in this tracker while it goes on; may be repeated.",
+)
+
 FIGURES = click.option(
     "--figures",
     "kind",

@@ -16,6 +16,7 @@ from muster.cli.options import (
     PORT,
     RUN,
     SETTINGS,
+    TRACK,
     failures_as_status,
     folder_option,
     print_result,
@@ -55,13 +56,7 @@ if TYPE_CHECKING:
 )
 @click.option("--live", is_flag=True, help="Show the run as a page too, as `muster live` does.")
 @PORT
-@click.option(
-    "--track",
-    "trackers",
-    multiple=True,
-    type=click.Choice(["mlflow", "tensorboard", "wandb"]),
-    help="Record the run in this tracker while it goes on; may be repeated.",
-)
+@TRACK
 @JSON
 @failures_as_status
 def run(

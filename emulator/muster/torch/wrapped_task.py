@@ -153,6 +153,7 @@ class WrappedTask:
         *,
         seeds: int = 1,
         out: Path | str | None = None,
+        track: Sequence[str] = (),
         quiet: bool = False,
         **settings: Any,
     ) -> results.ShownComparison:
@@ -160,14 +161,16 @@ class WrappedTask:
 
         Args:
             vary: settings and their values, for example {"aggregator": ["fedavg", "fedadam"]}.
-            seeds, out: see `muster.emulator.comparison.compare`.
+            seeds, out, track: see `muster.emulator.comparison.compare`.
         """
         folder = Path("runs") if out is None else Path(out).parent
         text = self.scenario(scenario, folder=folder, **settings).to_toml().encode()
         file = named(folder / "own", "scenario", ".toml", [text])
         written(file, lambda new: new.write_bytes(text))
         keys = {SHORT.get(key, key): values for key, values in vary.items()}
-        found = compare(file, vary=keys, seeds=seeds, out=out, watch=lambda t: showing(t, quiet))
+        found = compare(
+            file, vary=keys, seeds=seeds, out=out, track=track, watch=lambda t: showing(t, quiet)
+        )
         return results.ShownComparison.of(found)
 
     def _enter(self, task: dict[str, Any], folder: Path) -> None:

@@ -8,6 +8,7 @@ from tests.unit.emulator.conftest import RunFolder
 
 from muster.common.errors import ConfigError
 from muster.common.testing import ManualClock
+from muster.emulator.comparison import compare
 from muster.emulator.export.metrics import MetricPoint
 from muster.emulator.export.tracker import Tracker
 from muster.emulator.export.tracking import TRACKERS, follow, news, tracking
@@ -121,3 +122,13 @@ def test_every_tracker_has_an_extra_of_its_name(monkeypatch: pytest.MonkeyPatch)
             tracking([name]),
         ):
             pytest.fail("it was not refused")
+
+
+def test_a_comparison_without_the_package_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    scenario = Path(__file__).parents[3] / "examples/digits.toml"
+    with pytest.raises(ConfigError, match="--track wandb needs wandb"):
+        compare(scenario, vary={}, out=tmp_path / "there", track=["wandb"])
+    assert not (tmp_path / "there").exists()

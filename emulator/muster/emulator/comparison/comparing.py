@@ -26,7 +26,10 @@ from muster.emulator.comparison.run_set import (
     run_or_resume,
     unwatched,
 )
+from muster.emulator.export.tracking import require_trackers, tracking
 from muster.emulator.launch import doctor
+from muster.emulator.runs.supervisor import Show
+from muster.emulator.scenario.scenario import Scenario
 
 
 def compare(
@@ -38,6 +41,7 @@ def compare(
     data: str | None = None,
     out: Path | str | None = None,
     figures: str = "png",
+    track: Sequence[str] = (),
     watch: Watch = unwatched,
 ) -> Comparison:
     """Run a scenario once for every value of `vary` and every seed, and compare the runs.
@@ -52,32 +56,49 @@ def compare(
         data: the data directory.
         out: the folder to make; default `runs/<name>-compare-<time>`.
         figures: "svg" or "pdf" for the figure of this kind, too.
+        track: trackers that record every run while it goes on.
         watch: shows the runs.
 
     Raises:
         ConfigError: a variant or the request is wrong; nothing was started.
     """
+    require_trackers(track)
     plan = make_plan(Path(scenario), vary, seeds, settings, data)
     folder = make_folder(
         f"{plan.name}-compare", None if out is None else Path(out), "muster compare", plan.to_json()
     )
-    return run_plan(folder.resolve(), plan, figures, watch)
+    return run_plan(folder.resolve(), plan, figures, watch, _tracked(track, folder))
 
 
 def resume_comparison(
-    folder: Path | str, *, figures: str = "png", watch: Watch = unwatched
+    folder: Path | str,
+    *,
+    figures: str = "png",
+    track: Sequence[str] = (),
+    watch: Watch = unwatched,
 ) -> Comparison:
     """Resume a comparison: runs that have ended are not run again.
 
     Raises:
         ConfigError: `folder` has no comparison, or another process is running it.
     """
+    require_trackers(track)
     folder = Path(folder)
     plan = _read_plan(folder)
     for planned in plan.runs:
         if not has_ended(folder / planned.folder):
             doctor.require(planned.scenario)
-    return run_plan(folder.resolve(), plan, figures, watch)
+    return run_plan(folder.resolve(), plan, figures, watch, _tracked(track, folder))
+
+
+def _tracked(names: Sequence[str], comparison: Path) -> Play:
+    """What plays the runs of a comparison, with trackers beside each."""
+
+    def play(folder: Path, scenario: Scenario, *, show: Show) -> str:
+        with tracking(names, comparison=comparison.resolve().name) as begin:
+            return run_or_resume(folder, scenario, show=show, begin=begin)
+
+    return play
 
 
 def report_comparison(folder: Path | str, *, figures: str = "png") -> Comparison:
@@ -107,7 +128,7 @@ def _failures(folder: Path) -> dict[str, str]:
 
 
 def run_plan(
-    folder: Path, plan: ComparisonPlan, figures: str, watch: Watch, play: Play = run_or_resume
+    folder: Path, plan: ComparisonPlan, figures: str, watch: Watch, play: Play
 ) -> Comparison:
     """Run what has not ended of a plan, and write the results.
 

@@ -60,15 +60,17 @@ class MlflowStore(Tracker):
     Args:
         out: the folder of the artifacts of a new experiment, if the store is in that folder.
         uri: the store.
+        comparison: the value of the tag `muster.comparison` of a new entry; empty: it has no such
+            tag.
     """
 
-    def __init__(self, out: Path, uri: str) -> None:
+    def __init__(self, out: Path, uri: str, comparison: str = "") -> None:
         settle_environment()
         from mlflow import MlflowClient
 
         self._client = MlflowClient(uri)
         self._artifacts = (out / ARTIFACTS).resolve().as_uri() if uri == uri_of(out) else None
-        self._entry = ""
+        self._comparison, self._entry = comparison, ""
 
     def begin(self, account: Account) -> None:
         """Continue the run that was tracked before, or create it."""
@@ -93,6 +95,8 @@ class MlflowStore(Tracker):
             start_time=_ms(account.run.started_at),
             run_name=account.folder.resolve().name,
         ).info.run_id
+        if self._comparison:
+            self._client.set_tag(self._entry, "muster.comparison", self._comparison)
         params = [
             Param(_allowed(key), text[:_LONGEST_PARAM]) for key, text in _flat(account.scenario)
         ]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,34 +39,36 @@ class TrackerKind(NamedTuple):
     """A tracker that `--track` can name.
 
     Attributes:
-        make: makes it, for a run folder; imports its package.
+        make: makes it, for a run folder and the name of the comparison to which the run belongs,
+            which is empty if there is none; imports its package.
         package: the package that it needs, which the extra of the same name installs.
     """
 
-    make: Callable[[Path], Tracker]
+    make: Callable[[Path, str], Tracker]
     package: str
 
 
-def _event_files(run: Path) -> Tracker:
+def _event_files(run: Path, comparison: str) -> Tracker:
     from muster.emulator.export.event_files import EventFiles
 
-    return EventFiles(Path("exports/tensorboard", run.name))
+    return EventFiles(Path("exports/tensorboard", comparison, run.name))
 
 
-def _mlflow(run: Path) -> Tracker:
+def _mlflow(run: Path, comparison: str) -> Tracker:
     from muster.emulator.export.mlflow_store import MlflowStore, uri_of
 
     out = Path("exports/mlflow")
     out.mkdir(parents=True, exist_ok=True)
-    return MlflowStore(out, os.environ.get("MLFLOW_TRACKING_URI") or uri_of(out))
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or uri_of(out)
+    return MlflowStore(out, uri, comparison)
 
 
-def _wandb(run: Path) -> Tracker:
+def _wandb(run: Path, comparison: str) -> Tracker:
     from muster.emulator.export.wandb_run import WandbRun
 
     out = Path("exports")
     out.mkdir(exist_ok=True)
-    return WandbRun(out)
+    return WandbRun(out, comparison)
 
 
 TRACKERS: Mapping[str, TrackerKind] = {
@@ -81,10 +83,27 @@ class TrackingProcess(Section):
 
     folder: str
     tracker: str
+    comparison: str = ""
 
 
 def _on_standard_error(line: str) -> None:
     sys.stderr.write(f"{line}\n")
+
+
+def require_trackers(names: Iterable[str]) -> None:
+    """Check that runs can be tracked.
+
+    Raises:
+        ConfigError: there is no tracker of a name, or its package is not installed.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(f"there is no tracker {name!r}; expected {', '.join(TRACKERS)}")
+        package = TRACKERS[name].package
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"--track {name} needs {package}, which is not installed; {install_command(name)}"
+            )
 
 
 @contextmanager
@@ -92,6 +111,7 @@ def tracking(
     names: Sequence[str],
     say: Callable[[str], object] = _on_standard_error,
     patience_s: float = PATIENCE_S,
+    comparison: str = "",
 ) -> Iterator[Callable[[Path], None]]:
     """Yield a function that starts the trackers of these names for a run folder. When the body has
     ended, they get what is new for the last time.
@@ -99,24 +119,19 @@ def tracking(
     Args:
         say: told, in a sentence, of every tracker that failed.
         patience_s: how long to wait for each of them at the end.
+        comparison: the name of the comparison to which the runs belong.
 
     Raises:
         ConfigError: the package of a tracker is not installed.
     """
-    if unknown := sorted({*names} - TRACKERS.keys()):
-        raise ConfigError(f"there is no tracker {unknown[0]!r}; expected {', '.join(TRACKERS)}")
-    for name in names:
-        package = TRACKERS[name].package
-        if find_spec(package) is None:
-            raise ConfigError(
-                f"--track {name} needs {package}, which is not installed; {install_command(name)}"
-            )
+    require_trackers(names)
     started: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
 
     def start(folder: Path) -> None:
         for name in dict.fromkeys(names):
             log = folder / f"logs/track-{name}.log"
-            started[name] = _started(TrackingProcess(folder=str(folder), tracker=name), log), log
+            process = TrackingProcess(folder=str(folder), tracker=name, comparison=comparison)
+            started[name] = _started(process, log), log
 
     try:
         yield start
@@ -171,7 +186,8 @@ def main(clock: Clock) -> None:
     threading.Thread(target=wait_for_end, daemon=True).start()
     folder = Path(process.folder)
     state = folder / f"setup/tracking/{process.tracker}.json"
-    follow(folder, TRACKERS[process.tracker].make(folder), state, ended.wait, clock)
+    tracker = TRACKERS[process.tracker].make(folder, process.comparison)
+    follow(folder, tracker, state, ended.wait, clock)
 
 
 def follow(

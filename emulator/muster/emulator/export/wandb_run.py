@@ -18,10 +18,11 @@ class WandbRun(Tracker):
 
     Args:
         out: the folder in which wandb makes its folder `wandb`.
+        comparison: the group of the run; empty: it has none.
     """
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
+    def __init__(self, out: Path, comparison: str = "") -> None:
+        self._out, self._comparison = out, comparison
 
     def begin(self, account: Account) -> None:
         import wandb
@@ -30,6 +31,7 @@ class WandbRun(Tracker):
             project=os.environ.get("WANDB_PROJECT") or account.name,
             id=f"muster-{account.run.id}",
             name=account.folder.resolve().name,
+            group=self._comparison or None,
             config=account.scenario,
             dir=os.environ.get("WANDB_DIR") or str(self._out.resolve()),
             resume="allow",
