@@ -10,6 +10,7 @@ from pydantic import field_validator
 
 from muster.tasks import datasets
 from muster.tasks.files import directory_of, verified
+from muster.tasks.inputs import taken, tensors_of
 from muster.tasks.models import AnyModel, initial_module
 from muster.tasks.partitions import AnyPartition, Iid, Indices, Labels, Natural, Share, once_each
 from muster.tasks.task import Examples, OpenTask, Task, predict
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor, nn
+
+    from muster.tasks.inputs import Tensors
 
 
 class Classification(Task):
@@ -177,7 +180,7 @@ class OpenClassification(OpenTask):
 
     def _taken(self, rows: Indices) -> Examples:
         dataset = self._dataset
-        return Examples(dataset.scaled(dataset.train_x[rows]), dataset.train_y[rows])
+        return Examples(dataset.scaled(taken(dataset.train_x, rows)), dataset.train_y[rows])
 
     def test(self) -> Examples:
         if self._on_training:
@@ -186,8 +189,16 @@ class OpenClassification(OpenTask):
 
     def module(self) -> nn.Module:
         dataset, tokens = self._dataset, self._dataset.vocabulary is not None
-        size = dataset.inputs, dataset.labels
-        return initial_module(self._model, *size, self._seed, tokens=tokens, parts=self._parts)
+        size, some = (dataset.inputs, dataset.labels), None
+        if isinstance(dataset.inputs, dict):
+            some = self._some
+        return initial_module(
+            self._model, *size, self._seed, tokens=tokens, parts=self._parts, some=some
+        )
+
+    def _some(self) -> Tensors:
+        """The inputs of two examples."""
+        return tensors_of(self._dataset.scaled(taken(self._dataset.train_x, slice(0, 2))))
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         from torch.nn.functional import cross_entropy

@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 
 from muster.tasks.hosted import HostedTask
+from muster.tasks.inputs import arrays_of
 from muster.tasks.task import OpenTask
 
 _READ = 8
@@ -20,7 +21,7 @@ def data_digest(task: OpenTask) -> str:
     if not isinstance(task, HostedTask):
         for index in sorted({int(at) for at in np.linspace(0, len(counts) - 1, _READ)}):
             examples = task.client(index)
-            for array in (examples.x, examples.y):
+            for array in (*arrays_of(examples.x).values(), examples.y):
                 digest.update(f"{array.dtype} {array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
 from muster.tasks.files import verified
+from muster.tasks.inputs import each, shapes_of, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Dataset:
 
     Attributes:
         train_x, test_x: shape (examples, *shape of one). Whole numbers from 0 to `brightest`; for
-            texts the numbers of tokens, below `vocabulary`; or sparse float32 rows of scipy.
+            texts the numbers of tokens, below `vocabulary`; sparse float32 rows of scipy; or
+            several arrays by name, each for an argument of the model.
         train_y, test_y: int64, shape (examples,), from 0 to `labels` − 1.
         brightest: the value that `scaled` maps to 1.
         labels: number of labels.
@@ -54,9 +56,10 @@ class Dataset:
     standard: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None
 
     @property
-    def inputs(self) -> tuple[int, ...]:
-        """The inputs of a model: the shape of an example, or (tokens, vocabulary) for texts."""
-        shape = tuple(self.train_x.shape[1:])
+    def inputs(self) -> Any:
+        """The inputs of a model: the shape of an example, (tokens, vocabulary) for texts, or the
+        shapes of several arrays by name."""
+        shape = shapes_of(self.train_x)
         return shape if self.vocabulary is None else (*shape, self.vocabulary)
 
     def restricted(self, labels: Sequence[int]) -> Self:
@@ -75,9 +78,9 @@ class Dataset:
         train, test = (np.flatnonzero(number[y] >= 0) for y in (self.train_y, self.test_y))
         return replace(
             self,
-            train_x=self.train_x[train],
+            train_x=taken(self.train_x, train),
             train_y=number[self.train_y[train]],
-            test_x=self.test_x[test],
+            test_x=taken(self.test_x, test),
             test_y=number[self.test_y[test]],
             labels=len(labels),
             train_user=None if self.train_user is None else self.train_user[train],
@@ -91,14 +94,17 @@ class Dataset:
             ConfigError: the examples are texts.
         """
         if self.vocabulary is not None or not isinstance(self.train_x, np.ndarray):
+            found = "several inputs by name" if isinstance(self.train_x, dict) else "texts"
             raise ConfigError(
-                "task.standardise: expected pictures or signals, found texts; leave it out"
+                f"task.standardise: expected pictures or signals, found {found}; leave it out"
             )
         return replace(self, standard=_mean_and_deviation(self.train_x))
 
-    def scaled(self, values: Any) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
+    def scaled(self, values: Any) -> Any:
         """Return a copy of rows of x as a model reads them: standardised, divided by `brightest`,
-        or tokens."""
+        or tokens. Of several arrays, those of whole numbers stay whole numbers."""
+        if isinstance(values, dict):
+            return each(_plain, values)
         if self.vocabulary is not None:
             return np.asarray(values, np.int64)
         if not isinstance(values, np.ndarray):
@@ -111,6 +117,10 @@ class Dataset:
             scaled -= mean
             scaled /= deviation
         return scaled
+
+
+def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
 
 
 def _mean_and_deviation(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
@@ -21,15 +21,17 @@ from muster.common.seeds import integer
 from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.model import Model as Model
 from muster.tasks.model import OwnModel
-from muster.tasks.own import FunctionRegistry
+from muster.tasks.own import FunctionRegistry, Own
 from muster.tasks.pickled import Pickled
 from muster.tasks.recurrent import Lstm
 from muster.tasks.roles import Parts, assign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor, nn
+
+    from muster.tasks.inputs import Tensors
 
 
 class Linear(Model):
@@ -129,23 +131,30 @@ AnyModel = Annotated[SerializeAsAny[Model], BeforeValidator(MODELS.parse)]
 
 def initial_module(
     model: Model,
-    inputs: tuple[int, ...],
+    inputs: Any,
     outputs: int,
     seed: int,
     *,
     tokens: bool = False,
     parts: Parts | None = None,
+    some: Callable[[], Tensors] | None = None,
 ) -> nn.Module:
     """Build `model` with initial parameters drawn by `seed`.
 
     Args:
-        inputs, outputs: see `Model.build`.
+        inputs, outputs: see `Model.build`; for several inputs their shapes by name.
         tokens: whether examples are texts.
         parts: the roles that the scenario gives entries.
+        some: makes the inputs of two examples; needed for several inputs.
 
     Raises:
         ConfigError: the model cannot take such examples, is too large, or `parts` does not fit it.
     """
+    if isinstance(inputs, dict) and not (model.tried or isinstance(model, Own)):
+        raise ConfigError(
+            f"task.model: {model.kind} takes one array, but the examples have {', '.join(inputs)}; "
+            f"expected a model of your own whose `forward` takes arguments of these names"
+        )
     if reason := model.refusal(inputs, tokens=tokens):
         raise ConfigError(f"task.model: {reason}")
     if (size := model.parameters(inputs, outputs)) > PARAMETERS:
@@ -156,7 +165,7 @@ def initial_module(
         module = model.build(inputs, outputs)
     if not hasattr(module, "unit_layers"):
         module.unit_layers = model.unit_layers(inputs, outputs)  # type: ignore[assignment]
-    assign(module, parts, partial(_zeros, inputs, tokens))
+    assign(module, parts, some or partial(_zeros, inputs, tokens))
     return module
 
 

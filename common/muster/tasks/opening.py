@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 from muster.common.causes import own_place
 from muster.common.errors import ConfigError, MusterError
 from muster.tasks.initial import beginning_with
+from muster.tasks.inputs import tensors_of
 from muster.tasks.own import Own
 from muster.tasks.roles import Parts, assign
 from muster.tasks.task import Examples, OpenTask, Task
@@ -17,7 +18,9 @@ from muster.tasks.tasks import read_task
 from muster.tasks.usable import usable
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
+
+    from muster.tasks.inputs import Tensors
 
 
 def open_task(text: str, population: int, seed: int) -> OpenTask:
@@ -68,12 +71,10 @@ def _assigned(
 ) -> Callable[[], "nn.Module"]:
     """`make`, with modules whose entries have their roles."""
 
-    def inputs() -> "Tensor":
-        import torch
-
+    def inputs() -> "Tensors":
         index = next((i for i, count in enumerate(task.examples) if count > 1), None)
         some = task.test() if index is None else task.client(index)
-        return torch.from_numpy(some.take(slice(0, 2)).x)
+        return tensors_of(some.take(slice(0, 2)).x)
 
     @wraps(make)
     def assigned() -> "nn.Module":

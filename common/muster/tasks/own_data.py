@@ -13,6 +13,7 @@ from muster.common.errors import listed
 from muster.common.seeds import stream
 from muster.tasks.classification import Classification
 from muster.tasks.datasets import Dataset
+from muster.tasks.inputs import taken
 from muster.tasks.sources import SOURCES, AnySource
 from muster.tasks.sources.contract import refused
 
@@ -81,13 +82,13 @@ def dataset_of(
         train, test_x, test_y = np.arange(len(rows)), test.x, number[len(rows) :]
     else:
         held = _held_out(np.zeros(len(rows), np.int64) if user is None else user, test_ratio)
-        train, test_x, test_y = np.flatnonzero(~held), x[held], y[held]
+        train, test_x, test_y = np.flatnonzero(~held), taken(x, held), y[held]
     return Dataset(
-        x[train],
+        taken(x, train),
         y[train],
         test_x,
         test_y,
-        brightest=255 if x.dtype == np.uint8 else 1,
+        brightest=255 if isinstance(x, np.ndarray) and x.dtype == np.uint8 else 1,
         labels=len(names),
         train_user=None if user is None else user[train],
     )

@@ -24,11 +24,14 @@ import xxhash
 from muster.common.errors import ConfigError
 from muster.common.masks import Layout, UnitLayer
 from muster.common.tensors import Schema, TensorSpec, Vector
+from muster.tasks.inputs import kind_of, outputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
+
+    from muster.tasks.inputs import Tensors
 
 _COUNTED = "counted_buffers"
 """The attribute of a module that has the names of its counted buffers."""
@@ -40,7 +43,7 @@ _INITIAL = "muster_initial_local"
 """The attribute of a module that has the values that its local entries begin with, as bytes."""
 
 
-def declare_counted(module: nn.Module, inputs: Callable[[], Tensor]) -> None:
+def declare_counted(module: nn.Module, inputs: Callable[[], Tensors]) -> None:
     """Find out which buffers a forward pass in training mode changes, and leave their names in the
     module's attribute `counted_buffers`, unless it has that already.
 
@@ -76,7 +79,7 @@ def _require_declared(module: nn.Module, buffers: Sequence[str]) -> None:
         )
 
 
-def _changed(module: nn.Module, x: Tensor) -> list[str]:
+def _changed(module: nn.Module, x: Tensors) -> list[str]:
     """The buffers that a forward pass with moved parameters changes; all get their values back."""
     import torch
 
@@ -85,10 +88,10 @@ def _changed(module: nn.Module, x: Tensor) -> list[str]:
     for parameter in trained(module):  # for buffers that follow from the parameters
         parameter.add_(torch.randn_like(parameter), alpha=0.1)
     try:
-        module.train()(x)
+        outputs_of(module.train(), x)
     except Exception as error:
         raise ConfigError(
-            f"task.model: the model fails with inputs of {x.dtype} and shape {tuple(x.shape)}: "
+            f"task.model: the model fails with inputs of {kind_of(x)}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
     _copy(trained(module), start)

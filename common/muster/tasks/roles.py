@@ -14,7 +14,9 @@ from muster.tasks.parts import declare_counted, declare_roles, entries
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor, nn
+    from torch import nn
+
+    from muster.tasks.inputs import Tensors
 
 Pattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 Patterns = Annotated[list[Pattern], Field(max_length=1_000)]
@@ -38,7 +40,7 @@ class Parts(Section):
     the model is built with."""
 
 
-def assign(module: nn.Module, parts: Parts | None, inputs: Callable[[], Tensor]) -> None:
+def assign(module: nn.Module, parts: Parts | None, inputs: Callable[[], Tensors]) -> None:
     """Give the entries of a module that was just built their roles.
 
     Args:

@@ -26,6 +26,7 @@ from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray, stream
 from muster.tasks.columns import decoded, encoded
+from muster.tasks.inputs import arrays_of, outputs_of, taken, tensors_of
 from muster.tasks.models import MODELS, AnyModel, Mlp, Model
 from muster.tasks.parts import moving_vector
 from muster.tasks.roles import Parts
@@ -33,6 +34,8 @@ from muster.tasks.roles import Parts
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor, nn
+
+    from muster.tasks.inputs import Inputs
 
 # Test examples per forward pass: few calls, and activations stay in the cache.
 EVALUATION_BATCH = 1000
@@ -47,11 +50,12 @@ class Examples:
     """Examples of one client, or of the test set; writable arrays that the caller owns.
 
     Attributes:
-        x: shape (examples, *inputs); float32, or int64 if they are tokens of a text.
+        x: shape (examples, *inputs); float32, or int64 if they are tokens of a text. Several such
+            arrays by name for a module that takes arguments of these names.
         y: shape (examples,); int64 labels, or float32 values.
     """
 
-    x: npt.NDArray[np.float32] | npt.NDArray[np.int64]
+    x: Any
     y: npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
     def __len__(self) -> int:
@@ -59,7 +63,7 @@ class Examples:
 
     def take(self, rows: npt.NDArray[np.int64] | slice) -> Examples:
         """Return the examples in `rows`: a copy, or a view if `rows` is a slice."""
-        return Examples(self.x[rows], self.y[rows])
+        return Examples(taken(self.x, rows), self.y[rows])
 
 
 class Data(Section):
@@ -364,16 +368,17 @@ def held_out(
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 
-def predict(module: nn.Module, x: npt.NDArray[Any]) -> Tensor:
-    """Return the module's outputs in evaluation mode, shape (examples, outputs)."""
+def predict(module: nn.Module, x: Inputs) -> Tensor:
+    """Return the module's outputs in evaluation mode, shape (examples, outputs), on its device."""
     import torch
 
     training = module.training
     module.eval()
     try:
         with torch.no_grad():
-            starts = range(0, len(x), EVALUATION_BATCH)
-            batches = (torch.from_numpy(x[start : start + EVALUATION_BATCH]) for start in starts)
-            return torch.cat([module(batch) for batch in batches])
+            device = next((parameter.device for parameter in module.parameters()), None)
+            starts = range(0, len(next(iter(arrays_of(x).values()))), EVALUATION_BATCH)
+            batches = (taken(x, slice(start, start + EVALUATION_BATCH)) for start in starts)
+            return torch.cat([outputs_of(module, tensors_of(some, device)) for some in batches])
     finally:
         module.train(training)

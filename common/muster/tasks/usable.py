@@ -4,13 +4,18 @@ Types that can be converted without loss are: tensors become arrays, and small t
 become float32 or int64. All other types stay as they are, for models and losses that take them.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from muster.common.errors import ConfigError
+from muster.tasks.inputs import arrays_of
 from muster.tasks.task import Examples
+
+if TYPE_CHECKING:
+    from muster.tasks.inputs import Inputs
 
 _INPUTS: dict[type, type] = {
     **dict.fromkeys((np.int8, np.uint8, np.int16, np.uint16, np.float16), np.float32),
@@ -38,13 +43,27 @@ def usable(found: object, where: str) -> Examples:
         raise ConfigError(
             f"{where}: expected Examples(x, y) of muster.tasks.task, found {type(found).__name__}"
         )
-    x = _array(found.x, _INPUTS, f"{where}: x")
+    x = _inputs(found.x, where)
     y = _array(found.y, _TARGETS, f"{where}: y")
-    if len(x) != len(y):
-        raise ConfigError(
-            f"{where}: expected as many rows of x as of y, found {len(x)} and {len(y)}"
-        )
+    for name, values in arrays_of(x).items():
+        if len(values) != len(y):
+            raise ConfigError(
+                f"{where}: expected as many rows of {name} as of y, found {len(values)} and "
+                f"{len(y)}"
+            )
     return found if x is found.x and y is found.y else Examples(x, y)
+
+
+def _inputs(x: Any, where: str) -> "Inputs":
+    """The inputs, one array or several by name."""
+    if not isinstance(x, Mapping):
+        return _array(x, _INPUTS, f"{where}: x")
+    if not x or not all(isinstance(name, str) and name.isidentifier() for name in x):
+        raise ConfigError(
+            f"{where}: x: expected arrays by the names of arguments of the model, found the names "
+            f"{', '.join(map(repr, x)) or 'none'}"
+        )
+    return {name: _array(values, _INPUTS, f"{where}: x[{name!r}]") for name, values in x.items()}
 
 
 def _array(values: Any, types: dict[type, type], name: str) -> npt.NDArray[Any]:

@@ -114,7 +114,7 @@ def test_no_inputs_are_made_for_a_module_without_buffers() -> None:
 
 
 def test_a_module_that_fails_is_told_with_what_it_got() -> None:
-    with pytest.raises(ConfigError, match=r"inputs of torch.float32 and shape \(2, 3\): Runtime"):
+    with pytest.raises(ConfigError, match=r"inputs of float32 and shape \(2, 3\): Runtime"):
         declare_counted(nn.Sequential(nn.Linear(4, 1), nn.BatchNorm1d(1)), some)
 
 

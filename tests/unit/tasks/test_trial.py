@@ -192,7 +192,7 @@ def test_what_can_be_used_without_loss_is_used(slip: str) -> None:
         ("float32 y", r"the loss fails .* and y of float32 and shape \(9,\)"),
         ("bool y", r"y of bool and shape \(9,\) \(expected int64"),
         ("lists", r"client\(0\): x: expected a NumPy array or a dense tensor, found list"),
-        ("dict", r"client\(0\): x: expected a NumPy array or a dense tensor, found dict"),
+        ("dict", r"x of x: float32 and shape \(9, 4\): .*; give a model whose `forward` takes x"),
         ("text", r"client\(0\): y: expected numbers, found .*first is '0'\); give every label a n"),
         ("objects", r"client\(0\): x: expected numbers, found an array of object"),
         ("a number", r"client\(0\): y: expected an array with a row for every example"),

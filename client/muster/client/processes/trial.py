@@ -8,7 +8,7 @@ device inherits it. A trial prints nothing, and a scenario without code or data 
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from muster.common.device_metrics import metrics_to_bytes
 from muster.common.errors import ConfigError
 from muster.common.processes import die_with_parent
 from muster.tasks.hosted import HostedTask
+from muster.tasks.inputs import arrays_of, kind_of, outputs_of, tensors_of
 from muster.tasks.modules import normalises_batches
 from muster.tasks.opening import plain_numbers
 from muster.tasks.parts import load_vector, vector_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from muster.common.tensors import Vector
+    from muster.tasks.inputs import Inputs
 
 _FEW = 64
 """Examples with which model, loss and metrics are tried first."""
@@ -145,12 +147,12 @@ def _require_two_alone(
 def _try_loss(task: OpenTask, module: nn.Module, examples: Examples, client: str) -> None:
     """Compute the outputs and the loss of some examples of a device."""
     some = examples.take(_rows(examples, _FEW))
-    x, y = torch.from_numpy(some.x), torch.from_numpy(some.y)
+    x, y = tensors_of(some.x), torch.from_numpy(some.y)
     with torch.no_grad():
-        what = f"task.model: the model fails with the inputs of {client}, x of {_kind(some.x)}"
+        what = f"task.model: the model fails with the inputs of {client}, x of {kind_of(some.x)}"
         with _explained(what, _hint_x(some.x)):
-            outputs = module.eval()(x)
-        what = f"task: the loss fails with the examples of {client}, outputs of {_kind(outputs)}"
+            outputs = outputs_of(module.eval(), x)
+        what = f"task: the loss fails with the examples of {client}, outputs of {kind_of(outputs)}"
         with _explained(f"{what} and y of {_labels(outputs, some.y)}"):
             loss = task.loss(outputs, y)
         _require_scalar(loss, examples, client)
@@ -180,7 +182,8 @@ def _try_one(
             f"task: the loss of one example, which is the last minibatch of a pass in {group.name},"
         )
         with _explained(f"{what} fails", "take another training.batch_size"), torch.no_grad():
-            loss = task.loss(module.train()(torch.from_numpy(one.x)), torch.from_numpy(one.y))
+            outputs = outputs_of(module.train(), tensors_of(one.x))
+            loss = task.loss(outputs, torch.from_numpy(one.y))
             loss.item()
 
 
@@ -188,11 +191,11 @@ def _require_scalar(loss: object, examples: Examples, client: str) -> None:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise ConfigError(
             f"task: expected a loss that is a tensor of one number, the mean over the examples, "
-            f"found {_kind(loss)}"
+            f"found {kind_of(loss)}"
         )
     if torch.isfinite(loss).all():
         return
-    for name, values in (("x", examples.x), ("y", examples.y)):
+    for name, values in {**arrays_of(examples.x), "y": examples.y}.items():
         if values.dtype.kind == "f" and not (finite := np.isfinite(values)).all():
             count = values.size - np.count_nonzero(finite)
             row = int(np.argwhere(~finite)[0][0])
@@ -238,7 +241,7 @@ def _try_metrics(task: OpenTask, module: nn.Module, reported: bool) -> None:
     """
 
     def evaluate(some: Examples) -> None:
-        with _explained(f"task: the metrics of test examples, x of {_kind(some.x)}, fail"):
+        with _explained(f"task: the metrics of test examples, x of {kind_of(some.x)}, fail"):
             found = plain_numbers(task.metrics_on(module, some))
         if reported:
             metrics_to_bytes(found)
@@ -282,15 +285,10 @@ def _explained(what: str, hint: str = "") -> Iterator[None]:
         raise ConfigError(f"{what}: {why:.400}{place}{hint and f'; {hint}'}") from error
 
 
-def _kind(found: object) -> str:
-    """The type and the shape of what torch or NumPy has."""
-    if isinstance(found, Tensor | np.ndarray):
-        return f"{str(found.dtype).removeprefix('torch.')} and shape {tuple(found.shape)}"
-    return type(found).__name__
-
-
-def _hint_x(x: "npt.NDArray[Any]") -> str:
+def _hint_x(x: "Inputs") -> str:
     """What to do about inputs with which a model fails."""
+    if isinstance(x, Mapping):
+        return f"give a model whose `forward` takes {', '.join(x)}"
     if x.dtype == np.int64:
         return "give numbers as float32, x.astype(np.float32); int64 is for tokens"
     if x.dtype != np.float32:
@@ -300,7 +298,7 @@ def _hint_x(x: "npt.NDArray[Any]") -> str:
 
 def _labels(outputs: object, y: "npt.NDArray[Any]") -> str:
     """The type of y, and what may be wrong with it as labels."""
-    found = _kind(y)
+    found = kind_of(y)
     if not isinstance(outputs, Tensor):
         return f"{found} (expected a model that returns a tensor)"
     if y.dtype == np.int64 and y.ndim == 1 and outputs.ndim == 2 and len(y):

@@ -7,18 +7,19 @@ fifths. Such models are so small that much of the time of a step is autograd's b
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from muster.tasks.inputs import outputs_of
 from muster.tasks.modules import linear_layers
 from muster.tasks.task import OpenTask, fits_loss
 
-AddGradient = Callable[[Tensor, Tensor], float]
-"""Called with the x and y of a minibatch: adds the gradient of its mean loss to the gradients of
-the module's parameters, and returns the loss."""
+AddGradient = Callable[[Any, Tensor], float]
+"""Called with the x and y of a minibatch, x as `muster.tasks.inputs.selected` returns it: adds the
+gradient of its mean loss to the gradients of the module's parameters, and returns the loss."""
 
 
 def gradient_of(task: OpenTask, module: nn.Module) -> AddGradient:
@@ -80,7 +81,7 @@ class AutogradGradient:
         self._task, self._module = task, module.train()
 
     def __call__(self, x: Tensor, y: Tensor) -> float:
-        loss = self._task.loss(self._module(x), y)
+        loss = self._task.loss(outputs_of(self._module, x), y)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.item()
 

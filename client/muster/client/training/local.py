@@ -27,10 +27,11 @@ from muster.common.masks import Mask
 from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
 from muster.tasks import parts
+from muster.tasks.inputs import selected, tensors_of
 from muster.tasks.models import Mlp, seed_torch
 from muster.tasks.modules import normalises_batches
 from muster.tasks.regression import LinearRegression
-from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask
+from muster.tasks.task import Examples, OpenTask, predict
 
 
 def train(
@@ -160,7 +161,7 @@ def _descend(
         travels=travels,
     )
     narrow = _bind(parameters, descent)
-    x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
+    x, y = tensors_of(examples.x, device), torch.from_numpy(examples.y).to(device)
     losses = []
     seed_torch(seed, "torch", client, round)
     if device.type == "cuda":  # CUDA has a generator of its own
@@ -169,7 +170,9 @@ def _descend(
     add_gradient = gradient_of(task, module)
     for batch in minibatches(len(examples), settings, draws, module):
         penalty = descent.penalty()
-        losses.append(add_gradient(_rows(x, batch), _rows(y, batch)) + penalty)
+        rows = None if batch is None else batch.to(device)
+        some = y if rows is None else y.index_select(0, rows)
+        losses.append(add_gradient(selected(x, rows), some) + penalty)
         for parameter, _, gradient in narrow:
             if parameter.grad is not None:  # else the loss does not depend on it
                 gradient.add_(parameter.grad)
@@ -227,13 +230,7 @@ def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examp
     moved = parts.load_vector(module, received.astype(np.float32))
     device = next(module.parameters()).device
     y = torch.from_numpy(examples.y).to(device)
-    module.eval()
-    with torch.no_grad():
-        x = torch.from_numpy(examples.x)
-        starts = range(0, len(x), EVALUATION_BATCH)
-        batches = (x[start : start + EVALUATION_BATCH].to(device) for start in starts)
-        outputs = torch.cat([module(batch) for batch in batches])
-        loss = task.loss(outputs, y).item()
+    loss = task.loss(predict(module, examples.x), y).item()
     if not task.ridge:
         return loss
     theta = np.concatenate([received[:moved], parts.local_vector(module)])
@@ -332,10 +329,6 @@ def passes(
         order = None if random is None else random.permutation(examples)
         yield order, min(left, per_pass)
         left -= per_pass
-
-
-def _rows(array: Tensor, rows: Tensor | None) -> Tensor:
-    return array if rows is None else array.index_select(0, rows.to(array.device))
 
 
 def fingerprint(device: str = "cpu") -> dict[str, str | int]:

@@ -17,9 +17,13 @@ from pydantic import Field
 
 from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin
+from muster.tasks.inputs import Inputs
 
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
 """A path, or the name of a column."""
+
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=100)]
+"""A name that an argument of a function can have."""
 
 Array = npt.NDArray[Any]
 
@@ -29,12 +33,12 @@ class LabelledRows:
     """Labelled examples as they were read.
 
     Attributes:
-        x: numbers, shape (examples, *shape of one).
+        x: numbers, shape (examples, *shape of one), or several such arrays by name.
         y: the label of each example: whole numbers or texts, shape (examples,).
         user: whose each example is, for the natural partition: numbers or texts; None: unknown.
     """
 
-    x: Array
+    x: Inputs
     y: Array
     user: Array | None = None
 

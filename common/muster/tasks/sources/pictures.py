@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from muster.common.errors import listed
+from muster.tasks.inputs import shapes_of
 from muster.tasks.sources.contract import Array, DataSource, LabelledRows, refused
 
 _SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -39,7 +40,7 @@ class Pictures(DataSource):
         tests = (root / name for name in _SPLITS)
         test = next((folder for folder in tests if folder.is_dir()), None)
         rows = self._rows(root / "train")
-        return rows, None if test is None else self._rows(test, rows.x.shape[1:])
+        return rows, None if test is None else self._rows(test, shapes_of(rows.x))
 
     def _rows(self, root: Path, shape: tuple[int, ...] | None = None) -> LabelledRows:
         """The pictures below a folder, in the order of their names.

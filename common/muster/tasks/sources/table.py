@@ -37,13 +37,19 @@ class Columns:
             raise refused(self._source, f"a column {name!r}", listed(list(self.values)))
         return self.values[name]
 
-    def numbers(self, name: str) -> Array:
-        """A column of numbers, or of arrays of numbers, as float32 (pixels as they are)."""
+    def numbers(self, name: str, keep_whole: bool = False) -> Array:
+        """A column of numbers, or of arrays of numbers, as float32 (pixels as they are).
+
+        Args:
+            keep_whole: whether columns of whole numbers become int64 instead.
+        """
         values = self.of(name)
         try:
             found = np.asarray(values)
             if found.dtype == object:
                 found = np.stack([np.asarray(value) for value in values])
+            if keep_whole and (found.dtype.kind in "biu" or _are_whole(found)):
+                return found.astype(np.int64)
             if found.dtype == np.uint8 and found.ndim > 1:
                 return found
             if found.dtype.kind not in "biufU":
@@ -108,6 +114,11 @@ class Columns:
         return whole
 
 
+def _are_whole(texts: Array) -> bool:
+    """Whether an array has the texts of whole numbers, as columns of a CSV file."""
+    return texts.dtype.kind == "U" and bool(np.char.isdecimal(np.char.lstrip(texts, "-")).all())
+
+
 class DataTable(DataSource):
     """A source whose examples are rows of a table."""
 
@@ -116,6 +127,11 @@ class DataTable(DataSource):
 
     features: list[Text] | None = None
     """The columns that a model gets, in this order. Absent: all but label and user."""
+
+    separate: bool = False
+    """Whether each column is an input of its own: the model gets it as an argument of the column's
+    name, whole numbers as int64, for example token ids and masks. Otherwise columns are put side by
+    side, as float32."""
 
     user: Text | None = None
     """The column that says whose each example is, for example its site; for the natural
@@ -145,6 +161,15 @@ class DataTable(DataSource):
             )
         if not names:
             raise refused(self.path, "a column beside label and user", listed(list(columns.values)))
+        if self.separate:
+            if unfit := [name for name in names if not str(name).isidentifier()]:
+                raise refused(
+                    f"{self.path}, column {unfit[0]!r}",
+                    "a name that an argument of the model can have",
+                    "this one",
+                    "rename it, or name the others in task.source.features",
+                )
+            return LabelledRows({name: columns.numbers(name, True) for name in names}, y, users)
         found = [columns.numbers(name) for name in names]
         if len(found) == 1 and found[0].ndim > 1:
             return LabelledRows(found[0], y, users)

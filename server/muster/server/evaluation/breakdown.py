@@ -13,6 +13,7 @@ import numpy as np
 
 from muster.common.errors import ConfigError
 from muster.server.evaluation.messages import Part
+from muster.tasks.inputs import arrays_of, joined, taken
 from muster.tasks.opening import plain_numbers
 from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask, predict, scores_examples
 
@@ -98,7 +99,7 @@ class Breakdown:
         outputs = predict(module, x)
         here = np.flatnonzero(batch.sizes)
         return all(
-            agree(predict(module, x[begin:end]), outputs[begin:end])
+            agree(predict(module, taken(x, slice(begin, end))), outputs[begin:end])
             for begin, end in ((ends[i] - batch.sizes[i], ends[i]) for i in here[[0, -1]])
         )
 
@@ -146,7 +147,8 @@ class Breakdown:
         kept, size = [], 0
         for batch in self._read():
             yield batch
-            size += batch.examples.x.nbytes + batch.examples.y.nbytes
+            arrays = *arrays_of(batch.examples.x).values(), batch.examples.y
+            size += sum(array.nbytes for array in arrays)
             if size <= self._kept_bytes:
                 kept.append(batch)
             else:
@@ -167,7 +169,7 @@ class Breakdown:
             count += len(pending[-1])
             if count >= EVALUATION_BATCH or position == self._population - 1:
                 together = Examples(
-                    np.concatenate([examples.x for examples in pending]),
+                    joined([examples.x for examples in pending]),
                     np.concatenate([examples.y for examples in pending]),
                 )
                 if count:
