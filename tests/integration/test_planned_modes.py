@@ -98,6 +98,13 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
         "groups": [{**QUICK, "count": 2}, VALLEY],
     },
+    "a link of two groups": {
+        "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
+        "groups": [
+            {**QUICK, "count": 2, "shared_link": {"name": "region"}},
+            {**VALLEY, "shared_link": {**VALLEY["shared_link"], "name": "region"}},
+        ],
+    },
     "opportunistic": {
         "server": {"mode": OPPORTUNISTIC, "deadline_s": 4.0},
         "groups": [QUICK, ABSENT],
@@ -224,6 +231,13 @@ MODELLED: dict[str, dict[str, Any]] = {
         "clock": {"kind": "modelled", "round_s": 600.0, "starts_at_h": 20},
         "server": {"rounds": 40, "deadline_s": 3000.0, "goal": 3},
         "groups": [PHONES, {**QUICK, "count": 1}],
+    },
+    "a link of two groups": {
+        "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
+        "groups": [
+            {**QUICK, "count": 2, "shared_link": {"name": "region"}},
+            {**VALLEY, "shared_link": {**VALLEY["shared_link"], "name": "region"}},
+        ],
     },
     "opportunistic": {
         "server": {"mode": OPPORTUNISTIC, "goal": 4, "deadline_s": 9.0},

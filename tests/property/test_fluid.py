@@ -116,7 +116,7 @@ def played(
     shared: SharedLine, lines: dict[str, LinkModel], starts: list[Start], looks: int = 0
 ) -> dict[str, float]:
     """When each work ends. The link is looked at so many times before every beginning."""
-    link = FluidLink(shared, lines, BYTES_DOWN, BYTES_UP)
+    link = FluidLink(shared, lines, dict.fromkeys(lines, (BYTES_DOWN, BYTES_UP)))
     for start in starts:
         for look in range(looks):
             link.play(link.now_s + (start.at_s - link.now_s) * look / looks)
@@ -206,7 +206,10 @@ def test_what_ends_before_the_next_beginning_is_predicted_to_the_bit(
 ) -> None:
     """This is why a server may let an update count before it knows who is called next."""
     shared, lines, starts = fleet
-    link, final = FluidLink(shared, lines, BYTES_DOWN, BYTES_UP), played(*fleet)
+    link, final = (
+        FluidLink(shared, lines, dict.fromkeys(lines, (BYTES_DOWN, BYTES_UP))),
+        played(*fleet),
+    )
     for start, then in zip(starts, [*starts[1:], None], strict=True):
         link.play(start.at_s)
         alone_s = lines[start.client].transfer_s(BYTES_DOWN, BYTES_UP)
@@ -226,15 +229,15 @@ def test_a_link_that_is_restored_goes_on_with_the_same_bits(
     fleet: tuple[SharedLine, dict[str, LinkModel], list[Start]], moment: float
 ) -> None:
     shared, lines, starts = fleet
-    link = FluidLink(shared, lines, BYTES_DOWN, BYTES_UP)
+    link = FluidLink(shared, lines, dict.fromkeys(lines, (BYTES_DOWN, BYTES_UP)))
     for start in starts:
         if start.at_s > moment >= link.now_s:
             link.play(moment)
-            link, old = FluidLink(shared, lines, BYTES_DOWN, BYTES_UP), link
+            link, old = FluidLink(shared, lines, dict.fromkeys(lines, (BYTES_DOWN, BYTES_UP))), link
             link.restore(old.work(), old.now_s)
         link.play(start.at_s)
         began(link, lines, start)
-    again = FluidLink(shared, lines, BYTES_DOWN, BYTES_UP)
+    again = FluidLink(shared, lines, dict.fromkeys(lines, (BYTES_DOWN, BYTES_UP)))
     again.restore(link.work(), link.now_s)
     again.play(math.inf)
     assert ends(again) == played(*fleet)
@@ -263,7 +266,11 @@ def test_work_that_begins_later_can_let_other_work_end_earlier() -> None:
     downloads from 2 to 4, and then takes half of the rate from b, which has 1 kbit left: b ends at
     5. If c begins to download at 3, a has its model only at 5, when b is done."""
     shared = SharedLine(down_bps=4000.0, up_bps=2000.0)
-    link = FluidLink(shared, dict.fromkeys("abc", LinkModel()), BYTES_DOWN, BYTES_UP)
+    link = FluidLink(
+        shared,
+        dict.fromkeys("abc", LinkModel()),
+        dict.fromkeys("abc", (BYTES_DOWN, BYTES_UP)),
+    )
     link.begin("b", 1, BegunWork(0.0, 0.5))
     link.play(2.0)
     link.begin("a", 2, BegunWork(2.0, 0.0))

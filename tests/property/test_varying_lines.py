@@ -112,14 +112,14 @@ def test_alone_on_a_shared_link_that_varies_work_follows_it(
 ) -> None:
     shared = SharedLine(down_bps=3e6, down_traces=(drive,))
     line = LinkModel(down_bps=own)
-    link = FluidLink(shared, {"a": line}, BYTES_DOWN, 0)
+    link = FluidLink(shared, {"a": line}, dict.fromkeys({"a": line}, (BYTES_DOWN, 0)))
     for at_s, took_s in ((3.0, 0.8 / (own or 8e6) * 1e6), (12.0, 8 + 2)):
         link.play(at_s)
         link.begin("a", int(at_s), BegunWork(at_s, line.transfer_s(BYTES_DOWN, 0)))
         link.play(30.0 * at_s)
         assert link.work()["a"].stage is Stage.ENDED
         assert link.work()["a"].at_s - at_s == pytest.approx(took_s)
-        link = FluidLink(shared, {"a": line}, BYTES_DOWN, 0)
+        link = FluidLink(shared, {"a": line}, dict.fromkeys({"a": line}, (BYTES_DOWN, 0)))
 
 
 def test_looking_and_resuming_change_nothing_of_a_varying_link(drive: LineTrace) -> None:
@@ -130,7 +130,7 @@ def test_looking_and_resuming_change_nothing_of_a_varying_link(drive: LineTrace)
     shared = SharedLine(down_bps=6e6)
 
     def begun() -> FluidLink:
-        link = FluidLink(shared, lines, 10 * BYTES_DOWN, BYTES_UP)
+        link = FluidLink(shared, lines, dict.fromkeys(lines, (10 * BYTES_DOWN, BYTES_UP)))
         link.play(8.5)
         for client in lines:
             link.begin(client, 1, BegunWork(8.5, 30.0))
@@ -142,7 +142,7 @@ def test_looking_and_resuming_change_nothing_of_a_varying_link(drive: LineTrace)
     for at_s in np.arange(8.5, 200, 0.7):
         looked.play(float(at_s))
         looked.predicted({})
-        again = FluidLink(shared, lines, 10 * BYTES_DOWN, BYTES_UP)
+        again = FluidLink(shared, lines, dict.fromkeys(lines, (10 * BYTES_DOWN, BYTES_UP)))
         again.restore(looked.work(), looked.now_s)
         looked = again
     looked.play(200.0)
@@ -153,11 +153,13 @@ def test_devices_that_share_a_varying_link_get_their_part_of_it(drive: LineTrace
     shared = SharedLine(down_bps=3e6, down_traces=(drive,))
     lines = {client: LinkModel() for client in "abcd"}
     work = dict.fromkeys(lines, BegunWork(3.0, 0.0))
-    extra = extra_seconds(shared, 7, "g", 1, lines, *TRAFFIC, work)
+    extra = extra_seconds(shared, 7, "g", 1, lines, dict.fromkeys(lines, TRAFFIC), work)
     assert extra == pytest.approx(dict.fromkeys(lines, 0.4))
     late = dict.fromkeys(lines, BegunWork(19.0, 0.0))
-    extra = extra_seconds(shared, 7, "g", 1, lines, *TRAFFIC, late)
+    extra = extra_seconds(shared, 7, "g", 1, lines, dict.fromkeys(lines, TRAFFIC), late)
     assert extra == pytest.approx(dict.fromkeys(lines, 1 + 8.0))
     own = {client: LinkModel(down_bps=1.0, down_traces=(drive,)) for client in "ab"}
-    capped = extra_seconds(SharedLine(down_bps=1e6), 7, "g", 1, own, *TRAFFIC, work)
+    capped = extra_seconds(
+        SharedLine(down_bps=1e6), 7, "g", 1, own, dict.fromkeys(own, TRAFFIC), work
+    )
     assert capped == pytest.approx(dict.fromkeys(own, 1.6 - 0.1))

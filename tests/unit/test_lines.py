@@ -35,17 +35,21 @@ def test_transfers_take_bytes_over_rate_and_two_round_trips() -> None:
 def test_a_shared_cap_is_divided_among_those_who_transfer() -> None:
     shared = SharedLine(up_bps=4 * MEGA)
     lines = {f"d{n}": LINE for n in range(4)}
-    extra = extra_seconds(shared, 7, "g", 1, lines, MEGA, MEGA, begun(lines))
+    extra = extra_seconds(
+        shared, 7, "g", 1, lines, dict.fromkeys(lines, (MEGA, MEGA)), begun(lines)
+    )
     # A megabyte at a fourth of 4 Mbit/s takes 8 s instead of 4.
     assert extra == pytest.approx(dict.fromkeys(lines, 4.0))
-    alone = extra_seconds(shared, 7, "g", 1, {"d0": LINE}, MEGA, MEGA, begun(lines))
+    alone = extra_seconds(shared, 7, "g", 1, {"d0": LINE}, {"d0": (MEGA, MEGA)}, begun(lines))
     assert alone == pytest.approx({"d0": 0.0})
 
 
 def test_with_queueing_slots_devices_take_turns() -> None:
     shared = SharedLine(slots=2, overflow="queue")
     lines = {f"d{n}": LINE for n in range(5)}
-    extra = extra_seconds(shared, 7, "g", 3, lines, MEGA, MEGA, begun(lines))
+    extra = extra_seconds(
+        shared, 7, "g", 3, lines, dict.fromkeys(lines, (MEGA, MEGA)), begun(lines)
+    )
     once = LINE.transfer_s(MEGA, MEGA)
     order = turns(7, "g", 3, lines)
     waited = [extra[client] / once for client in order]
@@ -84,7 +88,7 @@ def test_the_devices_of_a_cell_divide_its_rate_in_a_round() -> None:
         name: LinkModel(up_bps=4e6, rtt_s=0.1, cell=cell)
         for name, cell in (("a", "few"), ("b", "few"), ("c", "all"), ("d", None))
     }
-    extra = extra_seconds(shared, 7, "g", 1, lines, 1e6, 1e6, begun(lines))
+    extra = extra_seconds(shared, 7, "g", 1, lines, dict.fromkeys(lines, (1e6, 1e6)), begun(lines))
     # Up: 0.5, 0.5, 1 and 2.5 Mbit/s instead of 4. Down: 1 Mbit/s instead of no limit.
     assert extra == pytest.approx({"a": 14 + 8, "b": 14 + 8, "c": 6, "d": 8 / 2.5 - 2})
     assert shared.least(lines["a"], 4).up_bps == 0.25e6

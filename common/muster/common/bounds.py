@@ -95,3 +95,6 @@ def in_range(number: float) -> bool:
 
 FORESEEN_STEPS: Final = 32
 """Most steps of its life that a device looks ahead, and for which it reports in advance."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+"""The name of something that has files or programs of its own."""

@@ -200,19 +200,18 @@ class FluidLink:
 
     Args:
         lines: the links that devices have for themselves, by client.
-        bytes_down, bytes_up: lengths of a model and of an update.
+        traffic: the lengths of their models and updates, in bytes.
     """
 
     def __init__(
         self,
         shared: SharedLine,
         lines: Mapping[str, LinkModel],
-        bytes_down: float,
-        bytes_up: float,
+        traffic: Mapping[str, tuple[float, float]],
     ) -> None:
         self.now_s = 0.0
         self._lines = lines
-        self._bits = {Stage.DOWN: 8 * bytes_down, Stage.UP: 8 * bytes_up}
+        self._traffic = traffic
         self._flows = {
             Stage.DOWN: _Direction(shared.limit("down"), shared.cell_limits("down")),
             Stage.UP: _Direction(shared.limit("up"), shared.cell_limits("up")),
@@ -227,8 +226,7 @@ class FluidLink:
             work: the work if the device has its link for itself.
         """
         line = self._lines[client]
-        traffic = self._bits[Stage.DOWN] / 8, self._bits[Stage.UP] / 8
-        train_s = line.training_s(work.work_s, *traffic, work.at_s)
+        train_s = line.training_s(work.work_s, *self._traffic[client], work.at_s)
         asking_s = line.rtt_s / 2 + self._slow_start_s(client, Stage.DOWN)
         self._work[client] = Work(round, train_s, Stage.ASKING, self.now_s + asking_s)
 
@@ -317,7 +315,7 @@ class FluidLink:
         limit, path = self._limit(client, stage), self._paths[client]
         if math.isinf(self._flows[stage].most_bps(limit, path)):
             return self._next(client, work._replace(stage=stage), now_s)
-        return work._replace(stage=stage, at_s=now_s, left_bits=self._bits[stage])
+        return work._replace(stage=stage, at_s=now_s, left_bits=8 * self._bytes(client, stage))
 
     def _slow_start_s(self, client: str, stage: Stage) -> float:
         """Seconds by which slow start delays a transfer that has the link for itself."""
@@ -325,7 +323,12 @@ class FluidLink:
         if line.window_bytes is None:
             return 0.0
         bps = self._flows[stage].most_bps(self._limit(client, stage), self._paths[client])
-        return line.slow_start_s(self._bits[stage] / 8, None if math.isinf(bps) else bps)
+        return line.slow_start_s(self._bytes(client, stage), None if math.isinf(bps) else bps)
+
+    def _bytes(self, client: str, stage: Stage) -> float:
+        """The length of what a device transfers in a stage."""
+        down, up = self._traffic[client]
+        return down if stage is Stage.DOWN else up
 
     def _limit(self, client: str, stage: Stage) -> Limit:
         line = self._lines[client]
@@ -334,8 +337,8 @@ class FluidLink:
         return Limit.of(line.up_bps, line.up_traces)
 
     def _copy(self) -> "FluidLink":
-        copy = FluidLink(SharedLine(), {}, 0.0, 0.0)
+        copy = FluidLink(SharedLine(), {}, {})
         copy._lines, copy._paths = self._lines, self._paths
-        copy.now_s, copy._bits, copy._work = self.now_s, self._bits, dict(self._work)
+        copy.now_s, copy._traffic, copy._work = self.now_s, self._traffic, dict(self._work)
         copy._flows = {stage: flows.copy() for stage, flows in self._flows.items()}
         return copy

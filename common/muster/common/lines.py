@@ -337,6 +337,9 @@ class Cell(SharedPart):
 class SharedLine(SharedPart):
     """The model of the link that all devices of a group share, a tree if it has cells."""
 
+    name: str = ""
+    """Groups whose links have the same name share one; empty: only the devices of the group do."""
+
     cells: dict[str, Cell] = Field(default_factory=dict)
     """The cells, by name."""
 
@@ -521,21 +524,22 @@ def extra_seconds(
     group: str,
     round: int,
     lines: Mapping[str, LinkModel],
-    bytes_down: float,
-    bytes_up: float,
+    traffic: Mapping[str, tuple[float, float]],
     work: Mapping[str, BegunWork],
 ) -> dict[str, float]:
     """Modelled seconds that sharing adds to the transfers of each device in a round.
 
     Args:
         lines: link models of the devices that transfer in the round, by client.
+        traffic: the lengths of their models and updates, in bytes.
         work: their work as if they had their links for themselves.
     """
     order = turns(seed, group, round, lines)
-    traffic = bytes_down, bytes_up
     in_cells = Counter(cell for line in lines.values() for cell in shared.path(line.cell))
     return {
-        client: shared.extra_s(lines[client], *traffic, rank, len(order), work[client], in_cells)
+        client: shared.extra_s(
+            lines[client], *traffic[client], rank, len(order), work[client], in_cells
+        )
         for rank, client in enumerate(order)
     }
 

@@ -67,7 +67,7 @@ def by_the_model(
 
 
 def as_fluid(shared: SharedLine, lines: Mapping[str, LinkModel]) -> dict[str, float]:
-    link = FluidLink(shared, lines, NBYTES, 0)
+    link = FluidLink(shared, lines, dict.fromkeys(lines, (NBYTES, 0)))
     for name in sorted(STARTS_S, key=STARTS_S.__getitem__):
         link.play(STARTS_S[name])
         link.begin(name, 1, BegunWork(STARTS_S[name], 0.0))

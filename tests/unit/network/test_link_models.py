@@ -170,7 +170,7 @@ def test_modelled_transfers_wait_for_slow_start_alone_and_on_shared_links() -> N
     assert later > 1.0
     # A device that is alone on a shared link takes as long as on its own.
     work_s = 7.0 + line.transfer_s(1e6, 5e5)
-    link = FluidLink(SharedLine(up_bps=1e9, down_bps=1e9), {"a": line}, 1e6, 5e5)
+    link = FluidLink(SharedLine(up_bps=1e9, down_bps=1e9), {"a": line}, {"a": (1e6, 5e5)})
     link.begin("a", 1, BegunWork(0.0, work_s))
     link.play(math.inf)
     assert link.work()["a"].at_s == pytest.approx(work_s, abs=1e-6)
@@ -179,7 +179,7 @@ def test_modelled_transfers_wait_for_slow_start_alone_and_on_shared_links() -> N
 
 def test_a_slower_shared_link_needs_no_larger_window() -> None:
     line = LinkModel(rtt_s=0.1, window_bytes=10 * PACKET_BYTES)
-    link = FluidLink(SharedLine(down_bps=1e6, up_bps=1e6), {"a": line}, 1e6, 1e6)
+    link = FluidLink(SharedLine(down_bps=1e6, up_bps=1e6), {"a": line}, {"a": (1e6, 1e6)})
     link.begin("a", 1, BegunWork(0.0, line.transfer_s(1e6, 1e6)))
     link.play(math.inf)
     assert link.work()["a"].at_s == pytest.approx(16 + 0.2)  # 12.5 kB are less than a window

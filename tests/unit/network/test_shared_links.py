@@ -1,13 +1,23 @@
 """What the settings of shared links refuse, and the model that they become."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from muster.common.lines import LinkModel
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.common.lines import LinkModel, SharedLine
+from muster.emulator.fleet.packs import packs_by_gateway
+from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.links.shared import SharedLink
+from muster.emulator.scenario.population import population
+from muster.emulator.scenario.scenario import Scenario
+from muster.server.coordination.shared_links import SharedLinkModel
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.rounds.cohort import WorkTime
 
 RECORDING = "seconds,down Mbit/s\n0,8\n1,2\n2,2\n3,0\n4,8\n"
 
@@ -80,3 +90,74 @@ def test_cross_traffic_is_drawn_from_the_seed_and_the_name() -> None:
     up, down = line.up_traces[0].whole(), line.down_traces[0].whole()
     assert up.instants.tolist() == down.instants.tolist()  # both are on at the same times
     assert up.mean_bps == pytest.approx(3.6e6, rel=0.05)
+
+
+# --- links of several groups ---------------------------------------------------------------------
+
+DEVICES = {"count": 2, "link": {"rtt": "10 ms"}}
+
+
+def scenario(*groups: dict[str, Any]) -> Scenario:
+    values = {"name": "s", "task": "linear", "server": {"rounds": 1}, "groups": list(groups)}
+    return validate(Scenario, values, "test")
+
+
+def test_groups_that_name_a_link_share_it_and_its_gateway(tmp_path: Path) -> None:
+    link = {"name": "region", "up": "2 Mbit/s", "cross_traffic": [{"up": "500 kbit/s"}]}
+    found = scenario(
+        {"name": "a", **DEVICES, "shared_link": {"name": "region"}},
+        {"name": "b", **DEVICES, "shared_link": link},
+        {"name": "c", **DEVICES},
+    )
+    a, b, _ = found.groups
+    assert a.shared_line(1) == b.shared_line(1)
+    assert a.shared_line(1).up_bps == pytest.approx(1.5e6)
+    again = validate(Scenario, tomllib.loads(found.to_toml()), "again")
+    assert again == found
+    gateways = list(gateways_of(found, population(found), tmp_path, "secrets"))
+    clients = {each.group: [device.client for device in each.devices] for each in gateways}
+    assert clients == {
+        "region": ["a-0000", "a-0001", "b-0000", "b-0001"],
+        "c": ["c-0000", "c-0001"],
+    }
+    assert list(packs_by_gateway(found, population(found))["region"]) == clients["region"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        ({"name": "r"}, {"name": "r"}, "no group describes the shared link 'r'"),
+        (
+            {"name": "r", "up": "1 Mbit/s"},
+            {"name": "r", "up": "2 Mbit/s"},
+            "groups 'a' and 'b' both describe the shared link 'r', differently",
+        ),
+        ({"name": "b", "up": "1 Mbit/s"}, {}, "has the name of a group"),
+        ({"name": "r", "slots": 2}, {"name": "r"}, "a link of several groups has no slots"),
+        ({"name": "r/x", "up": "1 Mbit/s"}, {}, "groups[0].shared_link.name"),
+    ],
+)
+def test_links_of_several_groups_that_make_no_sense_are_refused(
+    one: dict[str, Any], other: dict[str, Any], says: str
+) -> None:
+    groups = {"name": "a", **DEVICES, "shared_link": one}, {"name": "b", **DEVICES}
+    with pytest.raises(ConfigError) as refused:
+        scenario(groups[0], {**groups[1], "shared_link": other} if other else groups[1])
+    assert says in str(refused.value)
+
+
+def test_devices_of_all_groups_divide_the_rate_and_each_has_its_own_updates() -> None:
+    line = SharedLine(name="region", up_bps=8e6)
+    fleet = {
+        "a": EnrolledDevice("a", "phones", 0, 5),
+        "b": EnrolledDevice("b", "sensors", 1, 5),
+        "c": EnrolledDevice("c", "office", 2, 5),
+    }
+    sizes = {"phones": (0.0, 1e6), "sensors": (0.0, 2e6), "office": (0.0, 1e6)}
+    shared = {"phones": line, "sensors": line, "office": SharedLine(up_bps=8e6)}
+    model = SharedLinkModel(shared, fleet, 7, sizes)
+    alone = {client: WorkTime(1, 0.0, 0.0, 0.0) for client in fleet}
+    times = model.sharing_of(1)(alone)
+    assert {client: time.modelled_s for client, time in times.items()} == pytest.approx(
+        {"a": 2.0, "b": 4.0, "c": 1.0}
+    )

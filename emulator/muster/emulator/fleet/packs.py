@@ -35,6 +35,17 @@ def pack_name(clients: Sequence[str]) -> str:
     return first if first == last else f"{first}..{last}"
 
 
+def packs_by_gateway(
+    scenario: Scenario, residents: Sequence[Resident]
+) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """As `packs_by_group`, by the names of the groups' gateways."""
+    found: dict[str, dict[str, Sequence[str]]] = {}
+    packs = packs_by_group(scenario, residents)
+    for group in scenario.groups:
+        found.setdefault(group.gateway_group, {}).update(packs[group.name])
+    return found
+
+
 def packs_by_group(
     scenario: Scenario, residents: Sequence[Resident]
 ) -> Mapping[str, Mapping[str, Sequence[str]]]:

@@ -58,7 +58,9 @@ class ScenarioFaults(NamedTuple):
 
 def gateway_groups(scenario: Scenario) -> list[GatewayGroup]:
     """The groups of a scenario that have a gateway, with its name."""
-    return [GatewayGroup(g.name, gateway_name(g.name)) for g in scenario.groups if g.gateway]
+    return [
+        GatewayGroup(g.name, gateway_name(g.gateway_group)) for g in scenario.groups if g.gateway
+    ]
 
 
 def run_time(scenario: Scenario) -> RunTime:

@@ -50,7 +50,8 @@ class FleetSite:
         self._over = False
         # A container ends with all its packs, and its death is reported under one of their names.
         self._shared: dict[str, str] = {}
-        self._groups = {resident.client: resident.group for resident in configs.residents}
+        gateway_of = {group.name: group.gateway_group for group in configs.scenario.groups}
+        self._groups = {each.client: gateway_of[each.group] for each in configs.residents}
         nominal = {resident.client: resident.shape for resident in configs.residents}
         self.links = EmulatedLinks(network, self._groups, nominal)
         self._pauses = backend.pauses

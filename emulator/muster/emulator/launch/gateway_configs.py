@@ -21,7 +21,8 @@ def gateways_of(
     credentials: str,
     everywhere: bool = False,
 ) -> Iterator[GatewayProcess]:
-    """Yield the settings of a gateway for every group whose devices have links or share one.
+    """Yield the settings of a gateway for every group whose devices have links or share one, and
+    of one gateway for groups that share a link.
 
     Args:
         residents: the population; only enrolled devices have links.
@@ -30,11 +31,15 @@ def gateways_of(
         everywhere: whether groups without links also get a gateway, because it is their only way
             to the server.
     """
+    found: dict[str, tuple[Group, list[Resident]]] = {}
     for group, of_group in by_group(scenario, residents):
-        enrolled = [resident for resident in of_group if resident.enrolled]
-        if (group.gateway or everywhere) and enrolled:
+        if group.gateway or everywhere:
+            _, enrolled = found.setdefault(group.gateway_group, (group, []))
+            enrolled += (resident for resident in of_group if resident.enrolled)
+    for name, (group, enrolled) in found.items():
+        if enrolled:
             yield GatewayProcess(
-                group=group.name,
+                group=name,
                 seed=scenario.seed,
                 devices=[
                     GatewayDevice(client=resident.client, shape=resident.shape)
@@ -42,15 +47,15 @@ def gateways_of(
                 ],
                 shared=group.shared_line(scenario.seed),
                 upstream=_NOWHERE,
-                ready=str(setup / f"{gateway_name(group.name)}.json"),
-                words=_words(group, setup),
-                credentials=str(credentials_path(credentials, gateway_identity(group.name))),
+                ready=str(setup / f"{gateway_name(name)}.json"),
+                words=_words(group, name, setup),
+                credentials=str(credentials_path(credentials, gateway_identity(name))),
             )
 
 
-def _words(group: Group, setup: Path) -> str | None:
+def _words(group: Group, name: str, setup: Path) -> str | None:
     """The file in which a gateway keeps devices' words about slots. It is in a folder of its own,
     which a container can mount."""
     if group.shared_link.slots is None:
         return None
-    return str(setup / f"{gateway_name(group.name)}.words" / "words.jsonl")
+    return str(setup / f"{gateway_name(name)}.words" / "words.jsonl")

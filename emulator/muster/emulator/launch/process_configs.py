@@ -34,7 +34,13 @@ from muster.emulator.fleet.lives import (
     z_of,
 )
 from muster.emulator.fleet.masks import check_masks, layout_of
-from muster.emulator.fleet.packs import DeviceFolders, pack_name, packs_by_group, split_into_packs
+from muster.emulator.fleet.packs import (
+    DeviceFolders,
+    pack_name,
+    packs_by_gateway,
+    packs_by_group,
+    split_into_packs,
+)
 from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.gateway.config import GatewayProcess, Ports
@@ -163,7 +169,7 @@ class ProcessConfigs:
         """
         port = self.scenario.server.metrics_port
         issuer = Issuer(Path(self.credentials), self._run_identity(), certifier)
-        issuer.issue(packs_by_group(self.scenario, self.residents), metrics=port is not None)
+        issuer.issue(packs_by_gateway(self.scenario, self.residents), metrics=port is not None)
         if port is not None:
             config = self.prometheus(f"{metrics_host}:{port}", certifier is not None)
             write_atomic(self.folder / prometheus.CONFIG, config.encode())
@@ -340,7 +346,8 @@ class ProcessConfigs:
         training = {member.client for member in server.population if member.enrolled}
         for group, residents in by_group(self.scenario, self.residents):
             devices = members_of(self.scenario, group, residents)
-            life, reached = self._life(group), ports(group.name)
+            sharing = sum(each.count for each in self.scenario.sharing(group))
+            life, reached = self._life(group), ports(group.gateway_group)
             on_gpu = doctor.on_gpu(group, gpus)
             for together in split_into_packs(group, devices):
                 clients = [device.client for device in together]
@@ -369,7 +376,7 @@ class ProcessConfigs:
                     line=together[0].line,
                     least=group.shared_line(self.scenario.seed).least(
                         together[0].line,
-                        min(len(devices), self.scenario.server.transfers),
+                        min(sharing, self.scenario.server.transfers),
                     ),
                     slots=_slots_port(group, reached),
                     address=where,
@@ -409,4 +416,4 @@ def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:
         return None
     address = f"{ports.host}:{ports.control}"
     queue = shared.overflow == "queue"
-    return SlotsPort(address=address, gateway=gateway_identity(group.name), queue=queue)
+    return SlotsPort(address=address, gateway=gateway_identity(group.gateway_group), queue=queue)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from muster.common.bounds import DeviceCount
+from muster.common.bounds import DeviceCount, Name
 from muster.common.config import Section
 from muster.common.errors import listed
 from muster.common.lines import Cell, LineTrace, Overflow, SharedLine
@@ -169,6 +169,11 @@ class CellSettings(SharedRates):
 class SharedLink(SharedRates):
     """Link that all devices of a group share."""
 
+    name: Name | None = None
+    """Groups whose shared links have the same name share one link. One of them describes it, the
+    others have the name only ([links.md](links.md#links-of-several-groups)). Absent: only the
+    devices of the group share it."""
+
     queue_down: QueueLength | None = None
     """Length of one queue before the link towards the devices, in which all bytes wait in the order
     in which they came (first in, first out). Absent: each device has a queue of its own, and all
@@ -212,6 +217,8 @@ class SharedLink(SharedRates):
                     )
                 above.add(outer)
                 outer = self.cells[outer].within
+        if self.name is not None and self.slots is not None:
+            raise ValueError("slots: a link of several groups has no slots; leave out one of them")
         if self.cells and self.slots is not None:
             raise ValueError("slots: a link with cells has no slots; leave out one of them")
         return self
@@ -238,6 +245,7 @@ class SharedLink(SharedRates):
             seed, name: of the streams from which cross traffic is drawn.
         """
         return SharedLine(
+            name=self.name or "",
             **self.rates_of(seed, name),
             cells={
                 each: Cell(**cell.rates_of(seed, f"{name}/{each}"), within=cell.within)
@@ -248,6 +256,48 @@ class SharedLink(SharedRates):
             slots=self.slots,
             overflow=self.overflow,
         )
+
+
+def with_shared_links(groups: object) -> object:
+    """The groups of a scenario, with the whole table of a shared link in each that names it.
+
+    Raises:
+        ValueError: groups describe the same link differently, or nobody describes it.
+    """
+    if not isinstance(groups, list):
+        return groups
+    described: dict[object, tuple[str, dict[str, Any]]] = {}
+    named = set()
+    for group in groups:
+        table = group.get("shared_link") if isinstance(group, dict) else None
+        if not isinstance(table, dict) or "name" not in table:
+            continue
+        name, place = str(table["name"]), str(group.get("name"))
+        named.add(name)
+        other, known = described.setdefault(name, (place, table)) if len(table) > 1 else ("", table)
+        if known != table:
+            raise ValueError(
+                f"groups {other!r} and {place!r} both describe the shared link {name!r}, "
+                f"differently; expected the keys in one of them, and only the name in the other"
+            )
+    for name in sorted(named):
+        if name not in described:
+            raise ValueError(
+                f"no group describes the shared link {name!r}; expected its rates beside the name "
+                f"in one group"
+            )
+        if any(isinstance(group, dict) and group.get("name") == name for group in groups):
+            raise ValueError(
+                f"the shared link {name!r} has the name of a group; expected another name"
+            )
+
+    def whole(group: object) -> object:
+        table = group.get("shared_link") if isinstance(group, dict) else None
+        if not isinstance(group, dict) or not isinstance(table, dict) or "name" not in table:
+            return group
+        return {**group, "shared_link": described[str(table["name"])][1]}
+
+    return [whole(group) for group in groups]
 
 
 def recordings_in(shared: object) -> Iterator[tuple[dict[str, Any], str]]:

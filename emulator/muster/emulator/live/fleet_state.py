@@ -280,7 +280,10 @@ class FleetState:
         self.app_measured = event
 
     def _on_traffic(self, event: Event) -> None:
-        link = self.traffic.setdefault(str(event["group"]), LinkTraffic())
+        name = str(event["group"])
+        groups = [each.name for each in self.setup.groups if each.link == name] or [name]
+        link = self.traffic.get(groups[0]) or LinkTraffic()
+        self.traffic |= dict.fromkeys(groups, link)
         if (seconds := event["seconds"]) > 0:
             link.add(event["at"], seconds, *(8 * event[name] / seconds for name in _TRANSFERRED))
             link.cap_up_bps, link.cap_down_bps = (

@@ -19,11 +19,13 @@ class GroupSetup:
 
     Attributes:
         first: the position of its first device in the population.
+        link: the name of the link that it shares with other groups; empty: it shares none.
     """
 
     name: str
     count: int
     first: int
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def run_setup(folder: Path) -> RunSetup:
     groups: list[GroupSetup] = []
     for table in scenario["groups"]:
         first = groups[-1].first + groups[-1].count if groups else 0
-        groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first))
+        link = str(table.get("shared_link", {}).get("name", ""))
+        groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first, link))
     server: dict[str, Any] = scenario.get("server", {})
     has_supervisor = not is_stack(folder)
     return RunSetup(

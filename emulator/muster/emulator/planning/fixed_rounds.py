@@ -117,12 +117,12 @@ def _extra_s(lives: GroupLives, round: int, at_s: float, results: CallResults) -
     if not lives.shared.delays:
         return np.zeros(len(delivering))
     lines = {lives.members[place].client: lives.members[place].line for place in delivering}
-    traffic = lives.effort.bytes_down, lives.effort.bytes_up
+    traffic = dict.fromkeys(lines, (lives.effort.bytes_down, lives.effort.bytes_up))
     work = {
         client: BegunWork(at_s, float(results.effort.work_s[place]))
         for client, place in zip(lines, delivering, strict=True)
     }
-    extra = extra_seconds(lives.shared, lives.seed, lives.name, round, lines, *traffic, work)
+    extra = extra_seconds(lives.shared, lives.seed, lives.name, round, lines, traffic, work)
     return np.array([extra[client] for client in lines])
 
 

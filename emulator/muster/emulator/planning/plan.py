@@ -80,8 +80,9 @@ def can_plan(scenario: Scenario) -> bool:
 
 def must_play(scenario: Scenario) -> bool:
     """Whether a plan has to play the server's rounds, because the time of a round, or whom it
-    calls, depends on the rounds before it."""
-    return scenario.server.mode.outlives_round() or scenario.clock.kind == "modelled"
+    calls, depends on the rounds before it, or because devices of several groups share a link."""
+    named = any(group.shared_link.name is not None for group in scenario.groups)
+    return scenario.server.mode.outlives_round() or scenario.clock.kind == "modelled" or named
 
 
 def _played(

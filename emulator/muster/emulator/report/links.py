@@ -97,6 +97,7 @@ def moves_of(
     Columns in addition to those of `transfers`:
 
     - `group`, a category in the order of the population;
+    - `link`, the group, or the name of the link that it shares with other groups;
     - `asked`, `began` and `ended`, seconds since the first transfer was requested;
     - `own_bps`, the rate of the device's own link, `shared_bps`, that of its group's shared link,
       and `fair_bps`, the latter divided by the number of transfers at the same time; in bits per
@@ -112,6 +113,8 @@ def moves_of(
     moves["asked"] = moves["began_at"] - moves["began_at"].min()
     moves["began"] = moves["asked"] + moves["wait_s"]
     moves["ended"] = moves["began"] + moves["seconds"]
+    shared = {name: link.shared.name or name for name, link in links.items()}
+    moves["link"] = moves["group"].astype("object").map(lambda group: shared.get(group, group))
     return _with_rates(moves, links)
 
 
@@ -122,12 +125,15 @@ def moves_in(account: Account) -> pd.DataFrame:
 
 def _with_rates(moves: pd.DataFrame, links: Mapping[str, GroupLinks]) -> pd.DataFrame:
     moves[["own_bps", "shared_bps", "fair_bps"]] = np.nan
-    for (group, direction), rows in _parts(moves):
-        link = links.get(group)
-        if link is None:
-            continue
+    for direction, rows in _parts(moves):
         part = moves.loc[rows]
-        rates = {name: _bps(link.line_of(name), direction) for name in part["client"].unique()}
+        part = part[part["group"].isin([*links])]
+        if part.empty:
+            continue
+        group_of = dict(zip(part["client"], part["group"].astype("object"), strict=True))
+        lines = {client: links[group].line_of(client) for client, group in group_of.items()}
+        rates = {client: _bps(line, direction) for client, line in lines.items()}
+        link = links[part["group"].iloc[0]]
         moves.loc[rows, "own_bps"] = part["client"].map(rates).astype("float64")
         cap = _bps(link.shared, direction)
         bend = Bend.of(part["began"].to_numpy(), part["ended"].to_numpy())
@@ -141,10 +147,11 @@ def _bps(line: LinkModel | SharedLine, direction: str) -> float:
     return (line.down_bps if direction == "down" else line.up_bps) or np.nan
 
 
-def _parts(moves: pd.DataFrame) -> Iterator[tuple[tuple[str, str], "pd.Index[Any]"]]:
-    """Yield each pair of group and direction with the labels of its rows."""
-    for (group, direction), part in moves.groupby(["group", "direction"], observed=True):
-        yield (str(group), str(direction)), part.index
+def _parts(moves: pd.DataFrame) -> Iterator[tuple[str, "pd.Index[Any]"]]:
+    """Yield the direction and the labels of the rows of each direction of each link that devices
+    share."""
+    for (_, direction), part in moves.groupby(["link", "direction"], observed=True):
+        yield str(direction), part.index
 
 
 # --- attribution ---------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def targets_of(
         found = [gateway for group, gateway in gateways if target.group in (None, group)]
         if not found:
             raise ValueError("target: no such group has a gateway; give it a link")
-        return found
+        return list(dict.fromkeys(found))  # groups may share one
     able = [r.client for r in residents if r.enrolled and target.group in (None, r.group)]
     if target.names is not None:
         named = set(target.names)

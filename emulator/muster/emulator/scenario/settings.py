@@ -14,7 +14,7 @@ from muster.client.life.device_settings import DeviceSettings
 from muster.client.life.participation import ParticipationSettings
 from muster.client.life.settings import ClockSettings
 from muster.client.training.settings import GroupTraining, Training
-from muster.common.bounds import DeviceCount
+from muster.common.bounds import DeviceCount, Name
 from muster.common.catalogue import read_catalogue, require_known
 from muster.common.config import Section
 from muster.common.installation import VERSION
@@ -23,7 +23,7 @@ from muster.common.masks import AnyMasking
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
 from muster.emulator.links.settings import LinkSettings
-from muster.emulator.links.shared import SharedLink
+from muster.emulator.links.shared import SharedLink, with_shared_links
 from muster.emulator.scenario.device_table import DeviceTable, with_columns
 from muster.emulator.scenario.energy import EnergySettings
 from muster.emulator.scenario.enrollment import AnyEnrollment, EnrollAll
@@ -33,7 +33,6 @@ from muster.server.knowledge.local_work import LocalWork
 from muster.server.settings.server import ServerSettings
 from muster.tasks.tasks import AnyTask
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 """A name that becomes part of file names. It is so short that a file name made of two of them and
 a suffix is still valid."""
 
@@ -158,7 +157,13 @@ class Group(Section):
 
     def shared_line(self, seed: int) -> SharedLine:
         """The model of the shared link. Its cross traffic is drawn from the scenario's seed."""
-        return self.shared_link.line(seed, self.name)
+        return self.shared_link.line(seed, self.gateway_group)
+
+    @property
+    def gateway_group(self) -> str:
+        """The name of its gateway: that of the shared link, if several groups share one, otherwise
+        that of the group."""
+        return self.shared_link.name or self.name
 
     @property
     def keeps_state(self) -> bool:
@@ -298,6 +303,18 @@ class ScenarioSettings(Section):
     verify: bool = False
     """Whether to measure every link briefly before the run. (`muster verify` measures at length.)
     If a link does not match its settings, the run ends before it begins."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_shared_links(cls, values: object) -> object:
+        """Give every group the whole table of the shared link that it names."""
+        if not isinstance(values, Mapping) or "groups" not in values:
+            return values
+        return {**values, "groups": with_shared_links(values["groups"])}
+
+    def sharing(self, group: Group) -> list[Group]:
+        """The groups whose devices have the same gateway as those of a group."""
+        return [each for each in self.groups if each.gateway_group == group.gateway_group]
 
     @property
     def devices(self) -> int:

@@ -30,7 +30,7 @@ _SPREAD_SDS = 6.0
 def slow_link_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield links over which devices cannot enroll in time, one sentence each."""
     for number, group in enumerate(scenario.groups):
-        waits = _Waits(scenario, number, _MESSAGE_BYTES, group.count)
+        waits = _Waits(scenario, number, _MESSAGE_BYTES, scenario.devices)
         try:
             if group.shaped and (reason := waits.refusal("a message")):
                 yield f"groups[{number}].{reason}"
@@ -54,7 +54,7 @@ def check_links(scenario: ScenarioSettings, body_bytes: int) -> None:
         return
     piece = min(body_bytes, _PIECE_BYTES)
     for number, group in enumerate(scenario.groups):
-        waits = _Waits(scenario, number, piece, min(group.count, scenario.server.transfers))
+        waits = _Waits(scenario, number, piece, scenario.server.transfers)
         if group.shaped and (reason := waits.refusal("a part of the model")):
             raise ConfigError(f"groups[{number}].{reason}")
 
@@ -68,12 +68,14 @@ class _Waits:
 
     Args:
         number: the place of the group in the scenario.
-        at_once: number of devices that share the group's link meanwhile.
+        most: the most devices that share the group's link meanwhile.
     """
 
-    def __init__(self, scenario: ScenarioSettings, number: int, nbytes: int, at_once: int) -> None:
+    def __init__(self, scenario: ScenarioSettings, number: int, nbytes: int, most: int) -> None:
         self._seed, self._stall_s = scenario.seed, scenario.server.stall_s
-        self._group, self._nbytes, self._at_once = scenario.groups[number], nbytes, at_once
+        self._group, self._nbytes = scenario.groups[number], nbytes
+        sharing = sum(group.count for group in scenario.sharing(self._group))
+        self._at_once = min(sharing, most)
         first = sum(group.count for group in scenario.groups[:number])
         clients = [client for client, _ in names_of([self._group])]
         self._line = self._group.shared_line(scenario.seed)
@@ -124,7 +126,7 @@ class _Waits:
                     f"{listed([*line.cells])}"
                 )
         counts = Counter(cell for found in of_devices for cell in line.path(found))
-        if line.cells and not counts:
+        if line.cells and not counts and not line.name:
             raise ValueError(
                 "cell: expected the cells of the devices, because shared_link has some"
             )

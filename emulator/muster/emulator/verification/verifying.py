@@ -20,7 +20,7 @@ from muster.common.credentials import (
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
 from muster.common.events import Tell, Verified, Verifying
 from muster.emulator.credentials.issuing import Issuer, certifier_of
-from muster.emulator.fleet.packs import packs_by_group
+from muster.emulator.fleet.packs import packs_by_gateway
 from muster.emulator.launch.backend import BackendName, MakeBackend, ending
 from muster.emulator.launch.choice import kind_of
 from muster.emulator.launch.gateway_configs import gateways_of
@@ -110,7 +110,7 @@ async def _with_gateways(
         certifier = certifier_of(scenario.launch, backend.encrypts, clock)
         residents, credentials = population(scenario), folder / SECRETS
         issuer = Issuer(credentials, secrets.token_hex(8), certifier)
-        issuer.issue(packs_by_group(scenario, residents))
+        issuer.issue(packs_by_gateway(scenario, residents))
         supervisor = read_credentials(credentials_path(credentials, SUPERVISOR))
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
+from muster.common.bounds import Name
 from muster.common.errors import ConfigError, listed
 from muster.common.file_tables import FileTable, read_table
-from muster.emulator.scenario.settings import Name
 
 WORK: Final = (
     "device", "group", "round", "examples",

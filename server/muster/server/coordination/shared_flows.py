@@ -11,14 +11,14 @@ round closes.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from muster.common.errors import RunFailed
 from muster.common.fluid import FluidLink, Stage, Work
 from muster.common.lines import BegunWork, LinkModel, SharedLine
 from muster.server.account.run_rows import SharedWorkRow
 from muster.server.account.transaction import EndedWork
-from muster.server.coordination.shared_links import SharedLinks, begun_work
+from muster.server.coordination.shared_links import SharedLinks, begun_work, links_by_name
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.cohort import WorkTime, times_alone
 from muster.server.rounds.round import Round
@@ -44,11 +44,12 @@ class SharedFlows(SharedLinks):
     ) -> None:
         self._devices = devices
         self._step_s = step_s
+        found = links_by_name(shared)
         self._links = {
-            group: FluidLink(line, _lines(devices, group), *sizes[group])
-            for group, line in shared.items()
-            if line.delays
+            name: FluidLink(line, *_devices_of(devices, groups, sizes))
+            for name, (line, groups) in found.items()
         }
+        self._link_of = {group: name for name, (_, groups) in found.items() for group in groups}
         self._open: set[str] = set()
         self._changed: list[SharedWorkRow] = []
         self._predicted: tuple[Mapping[str, WorkTime], Mapping[str, WorkTime]] = {}, {}
@@ -67,10 +68,10 @@ class SharedFlows(SharedLinks):
 
     def _predict(self, alone: Mapping[str, WorkTime]) -> dict[str, WorkTime]:
         found = dict(alone)
-        for group, link in self._links.items():
-            of_group = {c: t for c, t in alone.items() if self._devices[c].group == group}
-            ends = link.predicted(self._beginning(link, of_group))
-            for client, time in of_group.items():
+        for name, link in self._links.items():
+            of_link = self._of_link(name, alone)
+            ends = link.predicted(self._beginning(link, of_link))
+            for client, time in of_link.items():
                 seconds = ends[client] - time.begun_s
                 found[client] = time._replace(modelled_s=seconds, end_s=ends[client])
         return found
@@ -93,13 +94,17 @@ class SharedFlows(SharedLinks):
                     f"could delay it over the shared link; expected a mode whose rounds open after "
                     f"the ends of the updates that count"
                 )
-        for group, link in self._links.items():
-            of_group = {c: t for c, t in alone.items() if self._devices[c].group == group}
-            for client, (number, work) in self._beginning(link, of_group).items():
+        for name, link in self._links.items():
+            of_link = self._of_link(name, alone)
+            for client, (number, work) in self._beginning(link, of_link).items():
                 link.begin(client, number, work)
                 self._open.add(client)
             link.play(next_s)
             self._note(link, sorted(self._open & link.work().keys()))
+
+    def _of_link(self, name: str, alone: Mapping[str, WorkTime]) -> dict[str, WorkTime]:
+        """The work of the devices that share a link."""
+        return {c: t for c, t in alone.items() if self._link_of.get(self._devices[c].group) == name}
 
     def _beginning(
         self, link: FluidLink, alone: Mapping[str, WorkTime]
@@ -128,22 +133,29 @@ class SharedFlows(SharedLinks):
         return rows, [EndedWork(row.at_s, row.round, row.client) for row in ended]
 
     def load(self, rows: Iterable[SharedWorkRow], now_s: float) -> None:
-        of_group: dict[str, dict[str, Work]] = {group: {} for group in self._links}
+        of_link: dict[str, dict[str, Work]] = {name: {} for name in self._links}
         for client, round, train_s, stage, at_s, left_bits in rows:
             device, work = (
                 self._devices[client],
                 Work(round, train_s, Stage(stage), at_s, left_bits),
             )
-            of_group[device.group][client] = work
+            of_link[self._link_of[device.group]][client] = work
             device.busy_until_s = _busy_until_s(work)
             if work.stage is not Stage.ENDED:
                 self._open.add(client)
-        for group, work_of in of_group.items():
-            self._links[group].restore(work_of, now_s)
+        for name, work_of in of_link.items():
+            self._links[name].restore(work_of, now_s)
 
 
-def _lines(devices: Mapping[str, EnrolledDevice], group: str) -> dict[str, LinkModel]:
-    return {client: device.line for client, device in devices.items() if device.group == group}
+def _devices_of(
+    devices: Mapping[str, EnrolledDevice],
+    groups: Collection[str],
+    sizes: Mapping[str, tuple[float, float]],
+) -> tuple[dict[str, LinkModel], dict[str, tuple[float, float]]]:
+    """The links and the traffic of the devices of some groups."""
+    found = {client: device for client, device in devices.items() if device.group in groups}
+    lines = {client: device.line for client, device in found.items()}
+    return lines, {client: sizes[device.group] for client, device in found.items()}
 
 
 def _busy_until_s(work: Work) -> float:

@@ -47,6 +47,21 @@ class SharedLinks:
         """
 
 
+def links_by_name(
+    shared: Mapping[str, SharedLine],
+) -> dict[str, tuple[SharedLine, frozenset[str]]]:
+    """The shared links that add seconds, by name, with the groups whose devices share each.
+
+    Args:
+        shared: the shared link of each group that has one.
+    """
+    groups = defaultdict[str, set[str]](set)
+    for group, line in shared.items():
+        if line.delays:
+            groups[line.name or group].add(group)
+    return {name: (shared[min(of_link)], frozenset(of_link)) for name, of_link in groups.items()}
+
+
 def begun_work(time: WorkTime, step_s: float) -> BegunWork:
     """Work as its device modelled it. A device knows scenario time by the steps of its life."""
     return BegunWork(step_at(time.begun_s, step_s) * step_s, time.modelled_s)
@@ -71,7 +86,7 @@ class SharedLinkModel(SharedLinks):
         sizes: Mapping[str, tuple[float, float]],
         step_s: float = 1.0,
     ) -> None:
-        self._shared = {group: line for group, line in shared.items() if line.delays}
+        self._shared = links_by_name(shared)
         self._devices = devices
         self._seed = seed
         self._sizes = sizes
@@ -95,10 +110,10 @@ class SharedLinkModel(SharedLinks):
             lines[device.group][client] = device.line
         work = {client: begun_work(time, self._step_s) for client, time in alone.items()}
         extra: dict[str, float] = {}
-        for group, shared in self._shared.items():
-            extra |= extra_seconds(
-                shared, self._seed, group, number, lines[group], *self._sizes[group], work
-            )
+        for name, (shared, groups) in self._shared.items():
+            of_link = {c: line for group in sorted(groups) for c, line in lines[group].items()}
+            traffic = {client: self._sizes[self._devices[client].group] for client in of_link}
+            extra |= extra_seconds(shared, self._seed, name, number, of_link, traffic, work)
         return extra
 
 
@@ -111,10 +126,14 @@ def least_lines(
         shared: the shared link of each group that has one.
         at_once: transfers that run at the same time.
     """
-    sizes = Counter(device.group for device in fleet.devices.values())
+
+    def _name_of(group: str) -> str:
+        return shared[group].name or group if group in shared else group
+
+    sizes = Counter(_name_of(device.group) for device in fleet.devices.values())
     lines = {}
     for client, device in fleet.devices.items():
         of_group = shared.get(device.group)
-        together = min(sizes[device.group], at_once)
+        together = min(sizes[_name_of(device.group)], at_once)
         lines[client] = device.line if of_group is None else of_group.least(device.line, together)
     return lines

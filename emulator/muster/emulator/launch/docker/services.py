@@ -141,7 +141,7 @@ class Site:
 
     def networks(self) -> Mapping[str, bool]:
         """Names of the networks, and whether each has no way out."""
-        groups = {group_network(group.name): True for group in self.scenario.groups}
+        groups = {group_network(group.gateway_group): True for group in self.scenario.groups}
         return {BACKBONE: False, **groups}
 
     def with_addresses(self, server: ServerProcess, outside: int) -> ServerProcess:
@@ -286,7 +286,7 @@ class Site:
             role="device",
             image=self.scenario.launch.client_image,
             command=_reading(program),
-            networks=[group_network(group.name)],
+            networks=[group_network(group.gateway_group)],
             limits=many,
             mounts=[
                 self._config(name, config),
@@ -296,7 +296,7 @@ class Site:
             ],
             hidden=self._private_in(folders),
             environment=self._environment(),
-            after=[gateway_name(group.name)],
+            after=[gateway_name(group.gateway_group)],
             gpus=any(pack.torch_device != "cpu" for pack in packs),
         )
 

@@ -13,7 +13,7 @@ from muster.emulator.scenario.settings import Group
 
 def bundles_of(scenario: Scenario, nodes: Sequence[Node]) -> Sequence[Bundle]:
     """The bundles of a scenario. A group that has a gateway is one bundle, so that its devices are
-    beside it; of other groups, every pack is one.
+    beside it, and so are groups that share a link; of other groups, every pack is one.
 
     Args:
         nodes: the nodes of the cluster, whose GPUs decide where a group trains on `auto`.
@@ -24,18 +24,25 @@ def bundles_of(scenario: Scenario, nodes: Sequence[Node]) -> Sequence[Bundle]:
 def _bundles(scenario: Scenario, nodes: Sequence[Node]) -> Iterator[Bundle]:
     packs = packs_by_group(scenario, population(scenario))
     cluster = scenario.launch.cluster
+    sharing: dict[str, list[Group]] = {}
     for group in scenario.groups:
-        names, labels = list(packs[group.name]), cluster.labels.get(group.name, {})
-        on_gpu = _on_gpu(group, labels, nodes)
-        together = [names] if group.gateway else [[name] for name in names]
-        for on_one_node in filter(None, together):
-            programs = [gateway_name(group.name)] if group.gateway else []
-            programs += on_one_node
+        sharing.setdefault(group.gateway_group, []).append(group)
+    for name, groups in sharing.items():
+        labels: dict[str, str] = {}
+        for group in groups:
+            labels |= cluster.labels.get(group.name, {})
+        trained = {
+            pack for group in groups if _on_gpu(group, labels, nodes) for pack in packs[group.name]
+        }
+        names = [pack for group in groups for pack in packs[group.name]]
+        gateway = groups[0].gateway
+        for on_one_node in filter(None, [names] if gateway else [[each] for each in names]):
+            programs = ([gateway_name(name)] if gateway else []) + on_one_node
             needs = {name: each * len(programs) for name, each in cluster.resources.items()}
+            on_gpu = tuple(pack for pack in on_one_node if pack in trained)
             if on_gpu:
-                needs[GPU] = len(on_one_node) / scenario.launch.devices_per_gpu
-            trained = tuple(on_one_node) if on_gpu else ()
-            yield Bundle(group.name, tuple(programs), needs, labels, trained)
+                needs[GPU] = len(on_gpu) / scenario.launch.devices_per_gpu
+            yield Bundle(name, tuple(programs), needs, labels, on_gpu)
 
 
 def _on_gpu(group: Group, labels: Mapping[str, str], nodes: Sequence[Node]) -> bool:

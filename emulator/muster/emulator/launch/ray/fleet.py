@@ -93,6 +93,7 @@ class RayFleet:
     ) -> None:
         self.folders = DeviceFolders(str(folder / "devices"), str(folder / SECRETS))
         self._settings = scenario.launch.cluster
+        self._gateway_of = {group.name: group.gateway_group for group in scenario.groups}
         self._spawn = scenario.launch.start == "spawn"
         self._folder = folder
         self._clock = clock
@@ -362,7 +363,8 @@ class RayFleet:
 
     def _beside_gateway(self, pack: PackProcess) -> PackProcess:
         """The settings of a pack, with the address that the gateway of its group has now."""
-        host = self._gateways.get(pack.devices[0].client.rpartition("-")[0])
+        group = pack.devices[0].client.rpartition("-")[0]
+        host = self._gateways.get(self._gateway_of.get(group, group))
         if host is None:
             return pack
         moved = {"address": _at(host, pack.address)}
