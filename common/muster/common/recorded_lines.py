@@ -26,6 +26,14 @@ _COMMENT = "#"
 _SHOWN = 40
 
 
+_PIECE_BYTES = 1 << 22
+_ODD_LINES = 1000
+"""Most lines with odd characters that are looked at; a file with more has them in every line."""
+
+_IS_ODD = np.ones(256, dtype=bool)
+_IS_ODD[list(b'0123456789.eE+,;"\t \r\n')] = False
+
+
 _EPOCH = (
     (1e14, "microseconds", "subtract the first instant, and divide by 1,000,000"),
     (1e11, "milliseconds", "subtract the first instant, and divide by 1,000"),
@@ -92,6 +100,39 @@ def lines_of(content: bytes) -> Iterator[Line]:
             yield Line(number, text)
 
 
+def odd_lines(content: bytes, skipped: int = 0) -> Iterator[Line]:
+    """Yield the first lines that have something else than positive numbers, so that a mistake in a
+    large file is found before all of it is read number by number.
+
+    They may be as they should be: numbers below 0, dates and words have such characters, too.
+
+    Args:
+        skipped: number of lines at the beginning that are not looked at.
+    """
+    start = 0
+    for _ in range(skipped):
+        start = content.find(b"\n", start) + 1 or len(content)
+    number, counted, found = skipped + 1, start, 0
+    while start < len(content) and found < _ODD_LINES:
+        piece = np.frombuffer(content, np.uint8, min(_PIECE_BYTES, len(content) - start), start)
+        odd = np.flatnonzero(_IS_ODD[piece])
+        end = start + len(piece)
+        while len(odd) and found < _ODD_LINES:
+            at = start + int(odd[0])
+            begin = content.rfind(b"\n", 0, at) + 1
+            end_of_line = content.find(b"\n", at)
+            end_of_line = len(content) if end_of_line < 0 else end_of_line
+            number += content.count(b"\n", counted, begin)
+            counted = begin
+            text = content[begin:end_of_line].decode(errors="replace").strip()
+            if text and not text.startswith(_COMMENT):
+                found += 1
+                yield Line(number, text)
+            odd = odd[np.searchsorted(odd, end_of_line - start) :]
+            end = max(end, end_of_line)
+        start = end
+
+
 def number_of(path: Path, number: int, text: str, expected: str) -> float:
     """The finite number that a cell of line `number` is.
 
@@ -150,25 +191,34 @@ def columns_of(
     Raises:
         ValueError: it has something else; the message names the line.
     """
+    for line in odd_lines(content):
+        _numbers_of(path, line, separator, expected)
     found = table_of(content, separator)
     if found is not None and found.shape[1] == len(expected) and len(found):
         return np.ascontiguousarray(found.T)
-    what, rows = " and ".join(expected), []
-    for number, text in lines_of(content):
-        cells = text.split(separator)
-        if len(cells) != len(expected):
-            raise mistake(path, number, what, text)
-        rows.append(
-            [
-                number_of(path, number, cell.strip(), of_cell)
-                for cell, of_cell in zip(cells, expected, strict=True)
-            ]
-        )
+    rows = [_numbers_of(path, line, separator, expected) for line in lines_of(content)]
     if not rows:
-        raise ValueError(f"{path} is empty; expected lines with {what}")
+        raise ValueError(f"{path} is empty; expected lines with {' and '.join(expected)}")
     return np.array(rows).T
+
+
+def _numbers_of(
+    path: Path, line: Line, separator: str | None, expected: Sequence[str]
+) -> list[float]:
+    cells = line.text.split(separator)
+    if len(cells) != len(expected):
+        raise mistake(path, line.number, " and ".join(expected), line.text)
+    return [
+        number_of(path, line.number, cell.strip(), of_cell)
+        for cell, of_cell in zip(cells, expected, strict=True)
+    ]
 
 
 def line_number(content: bytes, row: int) -> int:
     """The number of the line in the file of a row, counted from 0 without blanks and comments."""
-    return next(line.number for place, line in enumerate(lines_of(content)) if place == row)
+    return line_of_row(content, row).number
+
+
+def line_of_row(content: bytes, row: int) -> Line:
+    """The line of a row, counted from 0 without blanks and comments."""
+    return next(line for place, line in enumerate(lines_of(content)) if place == row)

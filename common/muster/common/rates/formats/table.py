@@ -26,9 +26,11 @@ from muster.common.rates.stamps import BPS_OF, LONGEST_S, MOST_BPS, epoch_unit
 from muster.common.recorded_lines import (
     Line,
     line_number,
+    line_of_row,
     lines_of,
     mistake,
     number_of,
+    odd_lines,
     table_of,
 )
 from muster.common.seeds import FloatArray, IntArray
@@ -95,16 +97,22 @@ def read(path: Path, content: bytes) -> Recording:
             path, number, "a column of time, as 'seconds', and one of 'down Mbit/s' or 'up Mbit/s'",
             header,
         )  # fmt: skip
-    values = _fast_values(content, number, separator, columns)
+    for line in odd_lines(content, number):
+        _values(path, line, separator, columns)  # refused before 100 MB are read
+    values = _fast_values(path, content, number, separator, columns)
     if values is None:
         values = _slow_values(path, lines, separator, columns)
     return _recording(path, content, columns, values)
 
 
 def _fast_values(
-    content: bytes, header: int, separator: str, columns: Mapping[str, _Column]
+    path: Path, content: bytes, header: int, separator: str, columns: Mapping[str, _Column]
 ) -> dict[str, FloatArray] | None:
-    """The values of the columns in SI units, if all are numbers as they should be."""
+    """The values of the columns in SI units, if all are numbers.
+
+    Raises:
+        ValueError: a number is not as it should be.
+    """
     places = [column.place for column in columns.values()]
     found = table_of(content, separator, columns=places, skipped=header)
     if found is None or not len(found):
@@ -113,12 +121,15 @@ def _fast_values(
     values = dict(zip(columns, found.T, strict=True))
     for role, of_role in values.items():
         if role == "time":
-            fine = epoch_unit(float(of_role.max())) is None
+            first = int(of_role.argmax()) if epoch_unit(float(of_role.max())) else None
         elif role == "signal":
             continue
         else:
-            fine = 0 <= of_role.min() and (role not in RATES or of_role.max() <= MOST_BPS)
-        if not fine:
+            most = MOST_BPS if role in RATES else math.inf
+            wrong = np.flatnonzero((of_role < 0) | (of_role > most))
+            first = int(wrong[0]) if len(wrong) else None
+        if first is not None:
+            _values(path, line_of_row(content, first + 1), separator, columns)
             return None
     return values
 
@@ -128,12 +139,20 @@ def _slow_values(
 ) -> dict[str, FloatArray]:
     """As `_fast_values`, row by row. Cells without a number are NaN, others are refused."""
     cells = {role: array("d") for role in columns}
-    for number, text in lines:
-        row = next(csv.reader([text], delimiter=separator))
-        for role, column in columns.items():
-            cell = row[column.place].strip() if column.place < len(row) else ""
-            cells[role].append(_value(path, number, role, column, cell))
+    for line in lines:
+        for role, value in zip(columns, _values(path, line, separator, columns), strict=True):
+            cells[role].append(value)
     return {role: np.array(cells[role]) for role in cells}
+
+
+def _values(path: Path, line: Line, separator: str, columns: Mapping[str, _Column]) -> list[float]:
+    """The values of a row. Cells without a number are NaN, others are refused."""
+    row = next(csv.reader([line.text], delimiter=separator))
+    cells = [row[each.place].strip() if each.place < len(row) else "" for each in columns.values()]
+    return [
+        _value(path, line.number, role, column, cell)
+        for (role, column), cell in zip(columns.items(), cells, strict=True)
+    ]
 
 
 def _columns_of(path: Path, number: int, header: Sequence[str]) -> dict[str, _Column]:
