@@ -101,7 +101,12 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "a link of two groups": {
         "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
         "groups": [
-            {**QUICK, "count": 2, "shared_link": {"name": "region"}},
+            {
+                **QUICK,
+                "count": 2,
+                "devices_per_process": 1,
+                "shared_link": {"name": "region"},
+            },
             {**VALLEY, "shared_link": {**VALLEY["shared_link"], "name": "region"}},
         ],
     },
@@ -235,7 +240,12 @@ MODELLED: dict[str, dict[str, Any]] = {
     "a link of two groups": {
         "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
         "groups": [
-            {**QUICK, "count": 2, "shared_link": {"name": "region"}},
+            {
+                **QUICK,
+                "count": 2,
+                "devices_per_process": 1,
+                "shared_link": {"name": "region"},
+            },
             {**VALLEY, "shared_link": {**VALLEY["shared_link"], "name": "region"}},
         ],
     },

@@ -26,10 +26,6 @@ _COMMENT = "#"
 _SHOWN = 40
 
 
-_PIECE_BYTES = 1 << 22
-_ODD_LINES = 1000
-"""Most lines with odd characters that are looked at; a file with more has them in every line."""
-
 _IS_ODD = np.ones(256, dtype=bool)
 _IS_ODD[list(b'0123456789.eE+,;"\t \r\n')] = False
 
@@ -100,7 +96,9 @@ def lines_of(content: bytes) -> Iterator[Line]:
             yield Line(number, text)
 
 
-def odd_lines(content: bytes, skipped: int = 0) -> Iterator[Line]:
+def odd_lines(
+    content: bytes, skipped: int = 0, most: int = 1000, piece_bytes: int = 1 << 22
+) -> Iterator[Line]:
     """Yield the first lines that have something else than positive numbers, so that a mistake in a
     large file is found before all of it is read number by number.
 
@@ -108,16 +106,18 @@ def odd_lines(content: bytes, skipped: int = 0) -> Iterator[Line]:
 
     Args:
         skipped: number of lines at the beginning that are not looked at.
+        most: most lines that are found. A file with more has such characters in every line.
+        piece_bytes: bytes that are looked at together.
     """
     start = 0
     for _ in range(skipped):
         start = content.find(b"\n", start) + 1 or len(content)
     number, counted, found = skipped + 1, start, 0
-    while start < len(content) and found < _ODD_LINES:
-        piece = np.frombuffer(content, np.uint8, min(_PIECE_BYTES, len(content) - start), start)
+    while start < len(content) and found < most:
+        piece = np.frombuffer(content, np.uint8, min(piece_bytes, len(content) - start), start)
         odd = np.flatnonzero(_IS_ODD[piece])
         end = start + len(piece)
-        while len(odd) and found < _ODD_LINES:
+        while len(odd) and found < most:
             at = start + int(odd[0])
             begin = content.rfind(b"\n", 0, at) + 1
             end_of_line = content.find(b"\n", at)

@@ -52,8 +52,8 @@ def inject(
     """Inject a fault of programs or links into the run in DIR, which must go on.
 
     KIND is crash, stop, restart, pause, churn, cpu-limit, memory-limit, disk-full, blackhole,
-    disconnect, partition, reset, limit-bytes, flap, degrade, delay, jitter or loss
-    (docs/faults.md). KEY=VALUE are its settings, for example factor=0.5.
+    disconnect, partition, reset, limit-bytes, flap, degrade, degrade-shared, delay, jitter
+    or loss (docs/faults.md). KEY=VALUE are its settings, for example factor=0.5.
     """
     target, *more = _targets_of(targets)
     if more:

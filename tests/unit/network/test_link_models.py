@@ -377,3 +377,23 @@ def test_each_setting_is_a_number_or_a_distribution() -> None:
 def test_what_cannot_be_is_refused(link: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says.split(":")[0]):
         LinkSettings.model_validate(link)
+
+
+def test_packets_are_lost_in_one_direction_only() -> None:
+    """Without loss, a link of 20 Mbit/s and 40 ms carries all of it."""
+    shape = Shape(up_bps=20e6, down_bps=20e6, rtt_s=0.04, loss_up=0.03)
+    line = model_of(shape)
+    assert line.down_bps == 20e6
+    assert line.up_bps == model_of(shape.model_copy(update={"loss": 0.03})).up_bps
+    both = shape.model_copy(update={"loss": 0.03, "loss_down": 0.0})
+    assert model_of(both) == line
+
+
+def test_the_loss_of_a_direction_takes_the_place_of_that_of_both() -> None:
+    link = LinkSettings.model_validate(
+        {"loss": 0.01, "loss_down": {"kind": "uniform", "low": 0.1, "high": 0.2}}
+    )
+    shapes = link.shapes_of(7, ["a", "b"], [0, 1])
+    assert [shape.loss_of("up") for shape in shapes] == [0.01, 0.01]
+    assert all(0.1 <= shape.loss_of("down") <= 0.2 for shape in shapes)
+    assert link.shapes

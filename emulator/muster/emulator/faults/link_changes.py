@@ -61,7 +61,7 @@ class LinkState(NamedTuple):
 
 _CHANGED = (
     "down_bps", "up_bps", "most_down_bps", "most_up_bps", "trace_down_factor", "trace_up_factor",
-    "rtt_s", "jitter_s", "loss",
+    "rtt_s", "jitter_s", "loss", "loss_down", "loss_up",
 )  # fmt: skip
 
 
@@ -82,12 +82,14 @@ def shape_of(nominal: Shape, changes: Sequence[LinkChange]) -> Shape:
     """The shape of a link under some changes."""
     if not changes:
         return nominal
-    arrives = (1 - nominal.loss) * math.prod(1 - change.loss for change in changes)
+    arrives = math.prod(1 - change.loss for change in changes)
     update: dict[str, float | None] = {
         "rtt_s": nominal.rtt_s + sum(change.rtt_s for change in changes),
         "jitter_s": math.hypot(nominal.jitter_s, *(change.jitter_s for change in changes)),
-        "loss": min(_MOST_LOSS, max(nominal.loss, 1 - arrives)),
     }
+    for field in ("loss", "loss_down", "loss_up"):
+        if (share := getattr(nominal, field)) is not None:
+            update[field] = min(_MOST_LOSS, max(share, 1 - (1 - share) * arrives))
     for way in DIRECTIONS:
         update |= _rates(nominal, way, [change for change in changes if way in change.ways])
     return nominal.model_copy(update=update)

@@ -75,7 +75,7 @@ class DeviceLink:
         Raises:
             ValueError: a trace cannot be read.
         """
-        loss, window = loss_of(shape), shape.initial_window
+        window = shape.initial_window
         start = SlowStart(PACKET_BYTES * window, shape.rtt_s) if window and shape.rtt_s else None
         return {
             each: DirectionalLink(
@@ -83,7 +83,7 @@ class DeviceLink:
                 delay_s=shape.delay_s(each),
                 jitter_s=shape.jitter_s,
                 jitter=shape.jitter_distribution,
-                loss=loss,
+                loss=loss_of(shape, each),
                 queue_bytes=shape.queue_bytes(each),
                 fifo=shape.queueing == "fifo",
                 slow_start=start,

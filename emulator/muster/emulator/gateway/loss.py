@@ -15,6 +15,7 @@ import math
 from typing import NamedTuple
 
 from muster.common import seeds
+from muster.common.rates.recording import Direction
 from muster.emulator.links.shape import Shape
 
 PACKET_BYTES = 1460
@@ -129,6 +130,7 @@ def packets_of(nbytes: int, last: bool) -> float:
     return 1 + max(0, nbytes - PACKET_BYTES) / PACKET_BYTES if last else nbytes / PACKET_BYTES
 
 
-def loss_of(shape: Shape) -> Loss | None:
-    """The effect of a shape's loss on a connection; None: there is no loss."""
-    return Loss(shape.loss, shape.rtt_s, shape.loss_burst) if shape.loss else None
+def loss_of(shape: Shape, direction: Direction) -> Loss | None:
+    """The effect of a shape's loss on a connection in a direction; None: there is no loss."""
+    share = shape.loss_of(direction)
+    return Loss(share, shape.rtt_s, shape.loss_burst) if share else None

@@ -337,7 +337,7 @@ def rate_of_limit(limit: Limit, factor: float = 1.0, most_bps: float | None = No
 
 def _bound(shape: Shape, direction: Direction, of_connection: bool = True) -> float:
     """The bytes per second that a rate cannot exceed."""
-    loss = loss_of(shape) if of_connection else None
+    loss = loss_of(shape, direction) if of_connection else None
     most = shape.most_down_bps if direction == "down" else shape.most_up_bps
     return min(loss.bound if loss else math.inf, math.inf if most is None else most / 8)
 
@@ -349,7 +349,7 @@ def _factor(shape: Shape, direction: Direction) -> float:
 def mean_bps(shape: Shape, direction: Direction) -> float | None:
     """Mean rate of one connection in the long run, bits per second, reduced by loss and handovers;
     None: no limit."""
-    loss = loss_of(shape)
+    loss = loss_of(shape, direction)
     bound = _bound(shape, direction)
     trace, bps = shape.trace(direction), shape.bps(direction)
     if trace is not None:
@@ -391,7 +391,7 @@ def model_of(shape: Shape) -> LinkModel:
 def _line_traces(shape: Shape, file: str | None, direction: Direction) -> tuple[LineTrace, ...]:
     if file is None:
         return ()
-    loss, open_share = loss_of(shape), 1 - shape.handover_share
+    loss, open_share = loss_of(shape, direction), 1 - shape.handover_share
     trace = LineTrace(
         file=file,
         format=shape.trace_format,

@@ -80,6 +80,7 @@ LinkRate = Annotated[Bandwidth, Field(ge=LEAST_BPS, le=1e12)]
 AnyRate = Annotated[Annotated[float, *RATE.number] | SerializeAsAny[Distribution], *RATE.marks]
 AnyDelay = Annotated[Annotated[float, *DELAY.number] | SerializeAsAny[Distribution], *DELAY.marks]
 AnyQueue = Annotated[Annotated[float, *QUEUE.number] | SerializeAsAny[Distribution], *QUEUE.marks]
+AnyLoss = Annotated[Annotated[float, *SHARE.number] | SerializeAsAny[Distribution], *SHARE.marks]
 RecordingFormat = Annotated[str, AfterValidator(_known_format)]
 AnyTrace = Annotated[str | File, BeforeValidator(parse_path)]
 
@@ -145,6 +146,12 @@ class LinkSettings(Section):
     """Share of packets that are lost. Because a TCP proxy cannot drop packets, the gateway emulates
     the throughput of a TCP connection under such loss (Padhye, Firoiu, Towsley, Kurose, SIGCOMM
     1998)."""
+
+    loss_down: AnyLoss | None = None
+    """Share of packets that are lost towards the device; absent: `loss`."""
+
+    loss_up: AnyLoss | None = None
+    """Share of packets that are lost from the device; absent: `loss`."""
 
     loss_burst: Annotated[
         Annotated[float, *RUN.number] | SerializeAsAny[Distribution], *RUN.marks
@@ -257,7 +264,8 @@ class LinkSettings(Section):
         """Whether the link delays or limits anything."""
         return any(
             (
-                *(self.down, self.up, self.trace, self.trace_up, self.loss, self.handover_gap),
+                *(self.down, self.up, self.trace, self.trace_up, self.handover_gap),
+                *(self.loss, self.loss_down, self.loss_up),
                 *(self.rtt, self.delay_down, self.delay_up, self.jitter),
             )
         )
@@ -403,6 +411,8 @@ NUMBERS = (
     ("fading_time_s", "fading_time", FADING_TIME),
     ("fading_step_s", "fading_step", FADING_STEP),
     ("loss", "loss", SHARE),
+    ("loss_down", "loss_down", SHARE),
+    ("loss_up", "loss_up", SHARE),
     ("loss_burst", "loss_burst", RUN),
     ("queue_down_bytes", "queue_down", QUEUE),
     ("queue_up_bytes", "queue_up", QUEUE),

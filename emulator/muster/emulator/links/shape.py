@@ -10,9 +10,11 @@ from muster.common.config import Section
 from muster.common.lines import Positive
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
-from muster.common.rates.recording import Direction
+from muster.common.rates.recording import DIRECTIONS, Direction
 
 NotNegative = Annotated[float, Field(ge=0)]
+
+LossShare = Annotated[float, Field(ge=0, le=0.5)]
 
 JitterDistribution = Literal["late", "normal", "uniform", "pareto"]
 
@@ -54,7 +56,11 @@ class Shape(Section):
     fading: Annotated[float, Field(ge=0, le=2)] = 0.0
     fading_time_s: Positive = 8.0
     fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
-    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    loss: LossShare = 0.0
+    loss_down: LossShare | None = None
+    loss_up: LossShare | None = None
+    """The loss of a direction; None: `loss`."""
+
     loss_burst: Annotated[float, Field(ge=1)] = 1.0
     """Mean number of packets that are lost in a row; at least that of independent losses counts."""
 
@@ -93,6 +99,16 @@ class Shape(Section):
         """The delay of a direction, without jitter."""
         longer_s = self.skew_s if direction == "up" else -self.skew_s
         return max(0.0, (self.rtt_s + longer_s) / 2)
+
+    def loss_of(self, direction: Direction) -> float:
+        """The share of packets that are lost in a direction."""
+        own = self.loss_down if direction == "down" else self.loss_up
+        return self.loss if own is None else own
+
+    @property
+    def loses(self) -> bool:
+        """Whether packets are lost in any direction."""
+        return any(map(self.loss_of, DIRECTIONS))
 
     def queue_bytes(self, direction: Direction) -> float | None:
         """The length of the queue before the link; None: what muster takes."""

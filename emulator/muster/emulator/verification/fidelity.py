@@ -30,7 +30,7 @@ _GAP: dict[Direction, Quantity] = {"up": "gap up", "down": "gap down"}
 def needs_echoes(line: MeasuredLink) -> bool:
     """Whether many echoes are needed to judge a link."""
     shape = line.shape
-    return bool(shape.skew_s or shape.loss or shape.jitter_s)
+    return bool(shape.skew_s or shape.loses or shape.jitter_s)
 
 
 def judge_echoes(
@@ -39,14 +39,14 @@ def judge_echoes(
     """The rows of delays one way, of jitter, and of echoes that are late because a packet was
     lost, as far as the link has these."""
     if len(echoes) < _LEAST_ECHOES:
-        quantity: Quantity = "late echoes" if line.shape.loss else "jitter"
+        quantity: Quantity = "late echoes" if line.shape.loses else "jitter"
         return [_failed(line, quantity, f"only {len(echoes)} echoes came back")]
     rows = []
     if line.shape.skew_s:
         rows += [_one_way(line, each, echoes, tolerances) for each in DIRECTIONS]
     if line.shape.jitter_s:
         rows.append(_jitter(line, echoes, tolerances))
-    if line.shape.loss:
+    if line.shape.loses:
         rows.append(_late(line, echoes))
     return rows
 
@@ -95,7 +95,7 @@ def _if_steady(line: MeasuredLink, tolerance: float) -> float | None:
 
 def _late_after_s(line: MeasuredLink) -> float:
     """Round trips that take longer had a packet lost; infinite: nothing is lost."""
-    loss = loss_of(line.shape)
+    loss = loss_of(line.shape, "up") or loss_of(line.shape, "down")
     if loss is None:
         return math.inf
     drawn = _drawn(line, "up") + _drawn(line, "down")
@@ -104,14 +104,14 @@ def _late_after_s(line: MeasuredLink) -> float:
 
 def _late(line: MeasuredLink, echoes: Sequence[EchoDelays]) -> Row:
     """The share of echoes of which a packet was lost in at least one direction."""
-    late_s, share = _late_after_s(line), line.shape.loss
+    late_s, shares = _late_after_s(line), [line.shape.loss_of(each) for each in ("up", "down")]
     drawn = _drawn(line, "up") + _drawn(line, "down")
     by_jitter = float((drawn > late_s).mean())
-    asked = 1 - (1 - share) ** 2 * (1 - by_jitter)
+    asked = 1 - math.prod(1 - share for share in shares) * (1 - by_jitter)
     found = sum(each.up_s + each.down_s > late_s for each in echoes) / len(echoes)
     error = math.sqrt(asked * (1 - asked) / len(echoes))
     tolerance = _ERRORS * error + 1 / len(echoes)
-    note = f"of {len(echoes)} echoes, a packet lost each way with probability {share:g}"
+    note = f"of {len(echoes)} echoes, lost up with {shares[0]:g}, down {shares[1]:g}"
     return _compared(line, "late echoes", asked, found, _if_steady(line, tolerance), note)
 
 
@@ -156,7 +156,7 @@ def judge_queue(
     tolerance = max(tolerances.rtt_s, tolerances.rtt * asked) + 2 * slice_s
     tolerance += _error_s(_drawn(line, direction), len(echoes))
     note = f"{line.shape.queueing}; median of {len(echoes)} beside a transfer"
-    judged = None if line.shape.loss else tolerance  # a transfer that stalls fills no queue
+    judged = None if line.shape.loses else tolerance  # a transfer that stalls fills no queue
     return _compared(line, _QUEUE[direction], asked, found, judged, note)
 
 
@@ -192,7 +192,7 @@ def judge_shared_queue(
     note = f"fifo; median of {len(echoes)} of {line.client} beside transfers of others"
     own = [each.mean_bps(direction) for each in others]
     fills = any(bps is None or bps > 8 * rate.peak for bps in own)
-    steady = _steady(line) and not any(each.shape.loss for each in others) and fills
+    steady = _steady(line) and not any(each.shape.loses for each in others) and fills
     if not steady:
         note += "; the others' own links may not fill it, so this is not judged"
     judged = tolerance if steady else None
@@ -256,7 +256,7 @@ def _gap(
     tolerance = max(tolerances.rtt_s, tolerances.rtt * rate.gap_s) + 2 * slice_s
     tolerance += _ERRORS * line.shape.jitter_s
     note = f"median silence in {len(silences)} handovers"
-    judged = None if line.shape.loss or line.shape.trace(direction) else tolerance
+    judged = None if line.shape.loses or line.shape.trace(direction) else tolerance
     return [_compared(line, _GAP[direction], rate.gap_s, median(silences), judged, note)]
 
 

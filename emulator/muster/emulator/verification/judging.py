@@ -197,7 +197,7 @@ def _own_bps(line: MeasuredLink, direction: Direction, step: Step) -> float:
         return math.inf
     if not line.varies(direction) or step.allowed_bps is None:
         return mean
-    loss = loss_of(line.shape)
+    loss = loss_of(line.shape, direction)
     return 8 * loss.left_of(step.allowed_bps / 8) if loss else step.allowed_bps
 
 
@@ -215,7 +215,7 @@ def _chance(lines: Sequence[MeasuredLink], direction: Direction, seconds: float)
     jitter = max(line.shape.jitter_s for line in lines) / seconds
     stalled = 0.0
     for line in lines:
-        loss, mean = loss_of(line.shape), line.mean_bps(direction)
+        loss, mean = loss_of(line.shape, direction), line.mean_bps(direction)
         if loss and mean:
             expected = mean / 8 * seconds / PACKET_BYTES * loss.stall_ratio
             stalled = max(stalled, math.sqrt(expected) * loss.stall_s / seconds)

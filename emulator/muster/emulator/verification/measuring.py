@@ -62,21 +62,21 @@ class MeasuredLink:
     def longest_wait_s(self) -> float:
         """About the longest time that an echo waits for opportunities of traces, on faded rates, in
         handovers, and for lost packets, in both directions together."""
-        shape, loss = self.shape, loss_of(self.shape)
+        shape, losses = self.shape, [loss_of(self.shape, each) for each in DIRECTIONS]
         gaps_s = math.fsum(trace.gap_s for each in DIRECTIONS if (trace := shape.trace(each)))
         slower = math.exp(_LOW_SDS * shape.fading + shape.fading**2 / 2) if shape.fading else 0.0
         means = [mean for mean in (self.mean_bps("up"), self.mean_bps("down")) if mean]
         faded_s = slower * math.fsum(8 * ECHO_BYTES / mean for mean in means)
         if shape.handover_time_s is not None:
             gaps_s += 2 * shape.handover_gap_s
-        return gaps_s + faded_s + (2 * loss.long_stall_s if loss else 0.0)
+        return gaps_s + faded_s + math.fsum(loss.long_stall_s for loss in losses if loss)
 
     def varies(self, direction: Direction) -> bool:
         """Whether the link's rate varies over time."""
         shape = self.shape
         fades = bool(shape.fading and self.mean_bps(direction))
         changes = shape.trace(direction) is not None or shape.handover_time_s is not None
-        return changes or bool(shape.loss) or fades
+        return changes or bool(shape.loss_of(direction)) or fades
 
 
 def lines_of(gateway: RunningGateway) -> list[MeasuredLink]:

@@ -27,7 +27,7 @@ class PacketLoss(ShapeFault):
         return link.stalls_a_packet
 
     def expected(self, shape: Shape) -> float:
-        loss = loss_of(shape)
+        loss = loss_of(shape, "up")
         return loss.stall_ratio if loss is not None else 0.0
 
     def told(self, value: float, link: LinkMeasures) -> str:

@@ -26,7 +26,6 @@ def read(content: bytes) -> Sequence[ForeignLink]:
         rates = [number_in(table, f"{way}Bandwidth", 0) * _unit(table, way) for way in _WAYS]
         delays_s = [number_in(table, f"{way}Delay", 0) / 1000 for way in _WAYS]
         losses = [number_in(table, f"{way}PacketLossRatio", 0) / 100 for way in _WAYS]
-        note = "the losses of both directions differ; the larger one is used for both"
         links.append(
             ForeignLink(
                 name,
@@ -35,7 +34,7 @@ def read(content: bytes) -> Sequence[ForeignLink]:
                 sum(delays_s),
                 delays_s=(delays_s[0], delays_s[1]),
                 loss=max(losses),
-                note=note if losses[0] != losses[1] else "",
+                losses=(losses[0], losses[1]),
             )
         )
     return links

@@ -19,6 +19,7 @@ class ForeignLink(NamedTuple):
         delays_s: the delays towards and from the device, in seconds; None: half of it each.
         jitter_s: standard deviation of the random part of each delay.
         loss: share of the packets that are lost, `loss_burst` of them in a row in the mean.
+        losses: of both directions, if they may differ.
         queues_bytes: lengths of the queues before both directions, first in, first out; None: it
             says nothing of them.
         note: what muster does otherwise; empty: nothing.
@@ -35,6 +36,7 @@ class ForeignLink(NamedTuple):
     jitter_distribution: JitterDistribution = "late"
     loss_burst: float = 1.0
     queues_bytes: tuple[float | None, float | None] = (None, None)
+    losses: tuple[float, float] | None = None
 
     def toml(self) -> str:
         """The lines of a scenario that describe this link."""
@@ -49,7 +51,10 @@ class ForeignLink(NamedTuple):
                 values[key] = f'"{DURATIONS.text(round(seconds, 6))}"'
         if self.jitter_s and self.jitter_distribution != "late":
             values["jitter_distribution"] = f'"{self.jitter_distribution}"'
-        if self.loss:
+        if self.losses is not None and self.losses[0] != self.losses[1]:
+            for key, share in zip(("loss_down", "loss_up"), self.losses, strict=True):
+                values[key] = f"{share:g}"
+        elif self.loss:
             values["loss"] = f"{self.loss:g}"
         if self.loss and self.loss_burst > 1:
             values["loss_burst"] = f"{self.loss_burst:g}"
