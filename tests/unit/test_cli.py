@@ -407,7 +407,8 @@ def test_profiles_of_links_become_settings(muster: Muster, tmp_path: Path) -> No
         "toxics.json": ('down = "1 Mbit/s"', 'delay_down = "100 ms"',
                         "left out, see faults: timeout"),
         "devtools.json": ('down = "400 kbit/s"', 'rtt = "2 s"', "# Slow"),
-        "nlc.plist": ('down = "2 Mbit/s"', 'delay_down = "100 ms"', "loss_down = 0", "loss_up = 0.1", "# Lossy"),
+        "nlc.plist": ('down = "2 Mbit/s"', 'delay_down = "100 ms"', "loss_down = 0",
+                      "loss_up = 0.1", "# Lossy"),
     }.items():  # fmt: skip
         result = muster("trace", "import", "--link", name)
         assert result.exit_code == 0, result.output
