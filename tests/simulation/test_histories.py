@@ -200,7 +200,8 @@ def test_a_process_that_loses_held_updates_while_another_is_awaited_trains_again
     [
         (40000161, "completed"),  # a hostile device in a fleet with few seconds between heartbeats
         (40000421, "completed"),  # a model is sent again after a rule has asked for the answers
-        (40000505, RAN_DRY),  # rational devices leave, and too few stay for a version
+        # Rational devices leave, and too few stay for a version.
+        pytest.param(40000505, RAN_DRY, marks=pytest.mark.soak),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(
