@@ -57,9 +57,12 @@ IN_VIRTUAL_TIME = tests/unit tests/property tests/studies tests/simulation tests
 # Another environment for them: VIRTUAL=.venv-newest/bin
 VIRTUAL ?= $(BIN)
 
+# The others wait for processes a third of their time, so more of them than there are cores run at once.
+WAITING = $(shell expr $$(nproc) \* 3 / 2)
+
 test: check  ## everything a change must pass
 	$(VIRTUAL)/pytest --numprocesses auto $(IN_VIRTUAL_TIME)
-	$(BIN)/pytest --numprocesses auto --dist loadfile --durations 25 $(IN_VIRTUAL_TIME:%=--ignore %)
+	$(BIN)/pytest --numprocesses $(WAITING) --dist loadfile --durations 25 $(IN_VIRTUAL_TIME:%=--ignore %)
 
 test-fast: install  ## unit and property tests without the slowest, on all cores: for daily work
 	$(BIN)/pytest --numprocesses auto -m "not slow" --hypothesis-profile fast tests/unit tests/property

@@ -1,6 +1,7 @@
 """The study `staleness`, on runs that never were."""
 
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from muster.studies.staleness.measures import (
     measures,
 )
 from muster.studies.staleness.study import StalenessStudy
+from muster.tasks.opening import open_task
 from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = StalenessStudy(kind="staleness")
@@ -159,10 +161,8 @@ def _evaluations_of_groups(
 def _group_losses(run: StudyRun, pull: float) -> pd.DataFrame:
     """The losses of both groups at a model between their optima, from the devices' examples."""
     read = run.scenario
-    opened = task_of(read, population(read)).open(read.devices, read.seed)
-    assert isinstance(opened, OpenSynthetic)
-    designs = [opened.design(device) for device in range(read.devices)]
-    optima = np.array([np.linalg.solve(x, y) for x, y in designs])
+    task = task_of(read, population(read)).to_json()
+    designs, optima = _designs(task, read.devices, read.seed)
     fast, slow = optima[:-SLOW_DEVICES].mean(axis=0), optima[-SLOW_DEVICES:].mean(axis=0)
     theta = fast + pull * (slow - fast)
     losses = [float(np.mean((x @ theta - y) ** 2) / 2) for x, y in designs]
@@ -171,6 +171,16 @@ def _group_losses(run: StudyRun, pull: float) -> pd.DataFrame:
         [{"round": round, "group": group, "loss": loss}
          for round in range(ROUNDS + 1) for group, loss in values.items()]
     )  # fmt: skip
+
+
+@cache
+def _designs(
+    task: str, devices: int, seed: int
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    opened = open_task(task, devices, seed)
+    assert isinstance(opened, OpenSynthetic)
+    designs = [opened.design(device) for device in range(devices)]
+    return designs, np.array([np.linalg.solve(x, y) for x, y in designs])
 
 
 def judged(options: Options, **made: Any) -> dict[str, Claim]:

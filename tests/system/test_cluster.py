@@ -293,6 +293,7 @@ def test_every_process_on_a_gpu_has_one_of_its_node(
     assert model_of(there) == model_of(here)
 
 
+@pytest.mark.soak
 def test_devices_on_gpus_of_a_lost_node_return_on_those_of_the_other(
     scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
 ) -> None:
@@ -325,6 +326,7 @@ def test_devices_return_on_the_gpu_of_the_only_node_if_its_program_dies(
     assert nodes.on_gpus() == {("a", "0"): 2}
 
 
+@pytest.mark.soak
 def test_a_run_whose_last_gpus_are_lost_fails_and_says_what_is_missing(
     scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ SOON_S = 0.005
 """Seconds between two reads of the journal in runs of which this file kills processes. With the
 default, it could learn of a certain round when a fast run has already ended."""
 
-KILLS = int(os.environ.get("MUSTER_KILLS", "6"))
+KILLS = int(os.environ.get("MUSTER_KILLS", "3"))
 """Of a run; `make soak` has 20. The storm of the soak tests has as many, half of them in starts."""
 
 

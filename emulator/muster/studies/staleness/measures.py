@@ -7,7 +7,7 @@ is that of the mean model, without the noise of single versions.
 """
 
 import math
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from muster.studies.staleness.fleet import (
     SYNCHRONOUS,
     fast_gap,
 )
+from muster.tasks.opening import open_task
 from muster.tasks.synthetic import OpenSynthetic
 
 ALIKE, APART_PART, CHANGED, WORLDS, PICTURES, STALE, LINKED = (
@@ -78,9 +79,16 @@ class Optima(NamedTuple):
 
 
 def optima_of(scenario: Scenario) -> Optima:
-    opened = task_of(scenario, population(scenario)).open(scenario.devices, scenario.seed)
+    task = task_of(scenario, population(scenario))
+    return _optima(task.to_json(), scenario.devices, scenario.seed)
+
+
+@cache
+def _optima(task: str, devices: int, seed: int) -> Optima:
+    """Runs of one seed and part differ only in how they train, and have the same optima."""
+    opened = open_task(task, devices, seed)
     assert isinstance(opened, OpenSynthetic)
-    designs = [opened.design(device) for device in range(scenario.devices)]
+    designs = [opened.design(device) for device in range(devices)]
     theta = np.array([np.linalg.lstsq(x, y)[0] for x, y in designs])
     fast, slow = theta[:-SLOW_DEVICES], theta[-SLOW_DEVICES:]
     halves = [float((group**2).sum(axis=1).mean() / 2) for group in (fast, slow)]
