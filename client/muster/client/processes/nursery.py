@@ -109,9 +109,6 @@ class Nursery:
     def _handle(self, request: dict[str, Any]) -> None:
         if "start" in request:
             config = PackProcess.model_validate(request["start"])
-            if self._wants_huge_pages:
-                use_huge_pages()
-                self._wants_huge_pages = False
             self._fork(config.name, lambda: program.main(config, self._task))
 
     def _start_beside(self, order: bytes, files: list[int]) -> None:
@@ -130,6 +127,9 @@ class Nursery:
 
     def _fork(self, name: str, run: Callable[[], None]) -> int:
         """Fork a process that does `run`; return its id."""
+        if self._wants_huge_pages:
+            use_huge_pages()
+            self._wants_huge_pages = False
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
