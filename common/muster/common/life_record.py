@@ -2,7 +2,8 @@
 
 A record is a CSV file, which may be compressed by gzip. Its first line is a comment with the header
 as JSON, its second line has the names of the columns, and every other line is a row. The header has
-the SHA-256 of everything after it.
+the SHA-256 of everything after it. As a Parquet file, a record has the same columns, and the same
+header in its metadata.
 """
 
 import csv
@@ -19,6 +20,7 @@ from pydantic import Field
 from muster.common.config import Section
 from muster.common.errors import ConfigError, reason_of
 from muster.common.files import write_atomic
+from muster.common.life_parquet import read_parquet, write_parquet
 
 VERSION = 1
 """The version of the format."""
@@ -175,7 +177,13 @@ def life_record(
 
 
 def write_life(path: Path, record: LifeRecord) -> None:
-    """Write a record; it is compressed if the name of the file ends with `.gz`."""
+    """Write a record; it is compressed if the name of the file ends with `.gz`.
+
+    Raises:
+        ConfigError: it is to be Parquet, and pyarrow is not installed.
+    """
+    if path.suffix == ".parquet":
+        return write_parquet(path, record.header.to_json(), LifeRow._fields, record.rows, _TYPES)
     head = f"{_MARK}{record.header.to_json()}\n".encode()
     content = head + _body(record.rows)
     if path.suffix == ".gz":
@@ -189,6 +197,10 @@ def read_life(path: Path) -> LifeRecord:
     Raises:
         ConfigError: it cannot be read, is damaged, or has a format that is not known.
     """
+    if path.suffix == ".parquet":
+        text, rows = read_parquet(path, LifeRow._fields)
+        body = _body([LifeRow(*row) for row in rows])
+        return _record(path, text, body)
     try:
         content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
@@ -202,7 +214,17 @@ def read_life(path: Path) -> LifeRecord:
             f"{path}: expected a life record, whose first line begins with {_MARK.strip()!r}, "
             f"found {head[:40]!r}; muster life export writes one"
         )
-    header = _header(path, head.removeprefix(_MARK))
+    return _record(path, head.removeprefix(_MARK), body)
+
+
+def _record(path: Path, head: str, body: bytes) -> LifeRecord:
+    """The record of a file.
+
+    Args:
+        head: the header in JSON.
+        body: what the header has the SHA-256 of.
+    """
+    header = _header(path, head)
     if (found := hashlib.sha256(body).hexdigest()) != header.sha256:
         raise ConfigError(
             f"{path}: the record is damaged: expected rows with SHA-256 {header.sha256}, found "

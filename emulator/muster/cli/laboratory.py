@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,7 @@ from muster.cli.options import (
     FIGURES,
     JSON,
     SETTINGS,
+    NumberRange,
     failures_as_status,
     folder_option,
     print_result,
@@ -17,6 +19,9 @@ from muster.cli.options import (
 )
 from muster.common.files import refusal_of
 from muster.emulator.run_folder.folder import shown
+
+if TYPE_CHECKING:
+    from muster.common.life_record import LifeRecord
 
 
 @click.group()
@@ -29,12 +34,47 @@ def life() -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @failures_as_status
 def export_life(folder: Path, out: Path) -> None:
-    """Write the life record of the run in FOLDER to OUT, a .csv or .csv.gz file."""
-    from muster.common.life_record import write_life
+    """Write the life record of the run in FOLDER to OUT, a .csv, .csv.gz or .parquet file."""
     from muster.emulator.records.life import life_of_run
     from muster.emulator.records.manifest import intact_folder
 
-    record = life_of_run(intact_folder(folder))
+    _write(out, life_of_run(intact_folder(folder)))
+
+
+@life.command("import")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--rounds", type=click.IntRange(1, 1_000_000), required=True, metavar="N",
+              help="How many rounds the record has.")  # fmt: skip
+@click.option("--round-s", type=NumberRange(0, min_open=True), required=True, metavar="S",
+              help="How many seconds each round lasts.")  # fmt: skip
+@click.option("--devices", type=int, metavar="N", help="The first N devices; default all.")
+@click.option("--group", default="devices", show_default=True, metavar="NAME",
+              help="The group of the devices in a scenario.")  # fmt: skip
+@click.option("--format", "form", help="fedscale, flash or trace; default: found by its content.")
+@failures_as_status
+def import_life_log(
+    source: Path,
+    out: Path,
+    rounds: int,
+    round_s: float,
+    devices: int | None,
+    group: str,
+    form: str | None,
+) -> None:
+    """Make a life record, OUT, of a log in SOURCE of when devices were available: FedScale's
+    client_behave_trace, FLASH's state logs, or a table of availability."""
+    from muster.laboratory.life_import import import_life
+
+    record = import_life(
+        source, rounds=rounds, round_s=round_s, form=form, devices=devices, group=group
+    )
+    _write(out, record)
+
+
+def _write(out: Path, record: "LifeRecord") -> None:
+    from muster.common.life_record import write_life
+
     with refusal_of(f"{out} cannot be written", "name another file"):
         write_life(out, record)
     click.echo(
