@@ -3,7 +3,7 @@
     python -m muster.laboratory.worst_case.corrections --seeds 9301,9302
 
 It is started in the clone, because it reads the examples, and writes the results from which the
-table of docs/studies/worst-case.md is made.
+table of docs/studies/worst-case.md is made. What the file has already is not searched again.
 """
 
 import argparse
@@ -24,6 +24,12 @@ from muster.laboratory.worst_case.finding import FEWEST_RUNS, worst_of
 
 RESULTS = Path("docs/studies/worst-case.json")
 BUDGET, ROUNDS, BASE = 0.1, 20, "fedavg"
+
+
+_COLUMNS = (
+    "rule (study)", "seed", "no fault", "most of random", "worst found", "ratio", "runs",
+    "gain on fedavg without, and at the worst", "the schedule",
+)  # fmt: skip
 
 
 class Correction(NamedTuple):
@@ -95,9 +101,8 @@ def table(results: Mapping[str, Any]) -> list[str]:
     base = {row["seed"]: row for row in rows if row["rule"] == BASE}
     papers = {each.rule: each.paper for each in CORRECTIONS}
     lines = [
-        "| rule (study) | seed | no fault | best of random | worst found | ratio | runs | "
-        "gain on fedavg without, and at the worst | the schedule |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(_COLUMNS)} |",
+        f"|{'---|' * len(_COLUMNS)}",
     ]
     for row in sorted(rows, key=lambda row: (list(papers).index(row["rule"]), row["seed"])):
         name = f"`{row['rule']}` ({papers[row['rule']]})"
@@ -124,7 +129,7 @@ def verdict(row: Mapping[str, Any], base: Mapping[str, Any]) -> str:
     """What became of the gain of a rule. It survives if half of it is left."""
     without, worst = gains(row, base)
     if without <= 0:
-        return "had no gain" if worst >= 0 else "had no gain, and ends below fedavg"
+        return "had no gain" if worst >= 0 else "had no gain, and ends worse than fedavg"
     if worst < 0:
         return "worse than fedavg"
     return "survives" if worst >= without / 2 else "survives in part"
@@ -148,10 +153,13 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=FEWEST_RUNS, help="schedules for each search")
     parser.add_argument("--seeds", default="9301,9302", help="seeds of scenarios and searches")
     arguments = parser.parse_args()
-    clock, searches = WallClock(), list[dict[str, Any]]()
-    began = clock.monotonic()
+    clock = WallClock()
+    searches = orjson.loads(RESULTS.read_bytes())["searches"] if RESULTS.exists() else []
+    began, known = clock.monotonic(), {(each["rule"], each["seed"]) for each in searches}
     for seed in map(int, arguments.seeds.split(",")):
         for correction in CORRECTIONS:
+            if (correction.rule, seed) in known:
+                continue
             searches.append(searched(correction, seed, arguments.runs))
             results = {"budget": BUDGET, "rounds": ROUNDS, "searches": searches}
             write_atomic(RESULTS, orjson.dumps(results, option=orjson.OPT_INDENT_2) + b"\n")
