@@ -98,6 +98,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
         "groups": [{**QUICK, "count": 2}, VALLEY],
     },
+    "jitter": {
+        "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
+        "groups": [QUICK, {**VALLEY, "link": {**VALLEY["link"], "jitter": "300 ms"}}],
+    },
     "a link of two groups": {
         "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
         "groups": [
@@ -236,6 +240,10 @@ MODELLED: dict[str, dict[str, Any]] = {
         "clock": {"kind": "modelled", "round_s": 600.0, "starts_at_h": 20},
         "server": {"rounds": 40, "deadline_s": 3000.0, "goal": 3},
         "groups": [PHONES, {**QUICK, "count": 1}],
+    },
+    "jitter": {
+        "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},
+        "groups": [QUICK, {**VALLEY, "link": {**VALLEY["link"], "jitter": "300 ms"}}],
     },
     "a link of two groups": {
         "server": {"mode": {**AT_FINISH, "max_staleness": 2}, "deadline_s": 6.0},

@@ -28,6 +28,10 @@ SCENARIOS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"deadline_s": 4.0},
     ),
+    "jitter": (
+        {**SPEEDS, "link": {"rtt": "200 ms", "jitter": "400 ms", "jitter_distribution": "pareto"}},
+        {"deadline_s": 4.0},
+    ),
     "phones": ({"device": {"profile": "phone", "examples_per_s": 2.0}}, {"deadline_s": 30.0}),
 }
 
@@ -59,4 +63,4 @@ def test_the_servers_rounds_give_the_same_plan(name: str, monkeypatch: pytest.Mo
         for reason, counts in one.reasons.items():
             np.testing.assert_array_equal(counts, other.reasons[reason], err_msg=str(reason))
     late = sum(int(group.late.sum()) for group in fixed.groups)
-    assert (late > 0) == (name in ("deadline", "shared link"))
+    assert (late > 0) == (name in ("deadline", "shared link", "jitter"))

@@ -227,6 +227,7 @@ class FluidLink:
         """
         line = self._lines[client]
         train_s = line.training_s(work.work_s, *self._traffic[client], work.at_s)
+        train_s = max(0.0, train_s + line.jitter_s(work.at_s))  # late messages delay what follows
         asking_s = line.rtt_s / 2 + self._slow_start_s(client, Stage.DOWN)
         self._work[client] = Work(round, train_s, Stage.ASKING, self.now_s + asking_s)
 

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from muster.common import seeds
 from muster.common.config import Section
+from muster.common.jitter import JitterDistribution, delays
 from muster.common.rates.cross_traffic import TrafficLoad, constant_rate, left_by
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
@@ -138,6 +139,40 @@ def _passing_s(traces: Sequence[LineTrace], bits: float, at_s: float) -> float:
     return now_s - at_s
 
 
+_MOST_DEVIATIONS = 10.0
+"""In the model, no message is later than its delay by more than so many standard deviations."""
+
+
+class LineJitter(Section):
+    """The jitter of a device's link in the model: work has two messages in each direction, and each
+    is late by a random number."""
+
+    deviation_s: Positive
+    distribution: JitterDistribution
+    down_s: Annotated[float, Field(ge=0)] = 0.0
+    up_s: Annotated[float, Field(ge=0)] = 0.0
+    """The delays without jitter."""
+
+    seed: int
+    client: str
+    """Whose jitter is drawn."""
+
+    def seconds(self, at_s: float) -> float:
+        """By how much the messages of work to which the device is called at scenario second `at_s`
+        are late in all. It is negative if they are early."""
+        draws = seeds.stream(self.seed, "modelled jitter", self.client, float(at_s).hex())
+        found = 0.0
+        for delay_s in (self.down_s, self.up_s):
+            of_way = delays(self.distribution, delay_s, self.deviation_s, draws, 2) - delay_s
+            found += float(of_way.clip(max=_MOST_DEVIATIONS * self.deviation_s).sum())
+        return found
+
+    @property
+    def bounds_s(self) -> tuple[float, float]:
+        """The least and the most of `seconds`."""
+        return -2 * (self.down_s + self.up_s), 4 * _MOST_DEVIATIONS * self.deviation_s
+
+
 class LinkModel(Section):
     """The model of a device's link."""
 
@@ -153,6 +188,9 @@ class LinkModel(Section):
 
     rtt_s: Annotated[float, Field(ge=0)] = 0.0
     """Round-trip time of a small message in seconds."""
+
+    jitter: LineJitter | None = None
+    """The random part of its delays; absent: there is none."""
 
     window_bytes: Positive | None = None
     """Bytes of the first round trip of a transfer, doubled in each one that follows. Absent: there
@@ -170,7 +208,12 @@ class LinkModel(Section):
     @property
     def varies(self) -> bool:
         """Whether modelled transfers depend on when they begin."""
-        return bool(self.down_traces or self.up_traces)
+        return bool(self.down_traces or self.up_traces or self.jitter)
+
+    def jitter_s(self, at_s: float) -> float:
+        """Seconds by which jitter delays work to which a device is called at scenario second
+        `at_s`; negative: its messages are early."""
+        return self.jitter.seconds(at_s) if self.jitter is not None else 0.0
 
     def down_s(self, bytes_down: float, at_s: float = 0.0) -> float:
         """Seconds in which a device receives `bytes_down`, from scenario second `at_s`."""
@@ -205,7 +248,7 @@ class LinkModel(Section):
     ) -> float:
         """Seconds of a round's two transfers, as in `transfers`, plus a round trip for each."""
         down_s, up_s = self.transfers(bytes_down, bytes_up, at_s, train_s)
-        return down_s + up_s + 2 * self.rtt_s
+        return down_s + up_s + 2 * self.rtt_s + self.jitter_s(at_s)
 
     def training_s(
         self, work_s: float, bytes_down: float, bytes_up: float, at_s: float = 0.0
@@ -214,6 +257,7 @@ class LinkModel(Section):
         if not self.varies:
             return max(0.0, work_s - self.transfer_s(bytes_down, bytes_up))
         down_s = self.down_s(bytes_down, at_s + self.rtt_s / 2)
+        work_s -= self.jitter_s(at_s)
         if not self.up_traces:
             return max(0.0, work_s - down_s - self.up_s(bytes_up) - 2 * self.rtt_s)
         [trace] = self.up_traces
@@ -242,7 +286,8 @@ class LinkModel(Section):
         ):
             if traces and nbytes:
                 more_s += self.slow_start_s(nbytes, bps)
-        return least_s + more_s, most_s + more_s
+        early_s, late_s = self.jitter.bounds_s if self.jitter is not None else (0.0, 0.0)
+        return least_s + more_s + early_s, most_s + more_s + late_s
 
     @property
     def under_way_bytes(self) -> float:

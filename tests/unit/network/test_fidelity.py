@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.common.jitter import delays
 from muster.common.lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.gateway.jitter import delays
 from muster.emulator.gateway.rates import InterruptedRate, rate_of
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.shape import Shape

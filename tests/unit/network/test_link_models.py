@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from muster.common import seeds
 from muster.common.fluid import FluidLink
+from muster.common.jitter import JitterDistribution, delays
 from muster.common.lines import BegunWork, LinkModel, SharedLine
 from muster.common.slow_start import slow_start_s
 from muster.emulator.gateway.flows import DirectionalLink, Flow
-from muster.emulator.gateway.jitter import delays
 from muster.emulator.gateway.loss import PACKET_BYTES, Loss, Stalls
 from muster.emulator.gateway.rates import (
     ConstantRate,
@@ -23,12 +23,13 @@ from muster.emulator.gateway.rates import (
     Unlimited,
     mean_bps,
     model_of,
+    model_of_device,
     rate_of,
 )
 from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.gateway.windows import SlowStart
 from muster.emulator.links.settings import LinkSettings
-from muster.emulator.links.shape import JitterDistribution, Shape
+from muster.emulator.links.shape import Shape
 
 MBIT = 1e6 / 8
 
@@ -397,3 +398,37 @@ def test_the_loss_of_a_direction_takes_the_place_of_that_of_both() -> None:
     assert [shape.loss_of("up") for shape in shapes] == [0.01, 0.01]
     assert all(0.1 <= shape.loss_of("down") <= 0.2 for shape in shapes)
     assert link.shapes
+
+
+JITTERS: tuple[JitterDistribution, ...] = ("late", "normal", "uniform", "pareto")
+
+
+@given(
+    st.sampled_from(JITTERS),
+    st.floats(0.001, 1.0),
+    st.floats(0.0, 2.0),
+    st.floats(0.0, 1e6),
+    st.floats(0.0, 100.0),
+)
+@settings(max_examples=60)
+def test_jitter_delays_modelled_work_within_its_bounds_and_can_be_taken_away(
+    distribution: JitterDistribution, jitter_s: float, rtt_s: float, at_s: float, train_s: float
+) -> None:
+    shape = Shape(up_bps=1e6, rtt_s=rtt_s, jitter_s=jitter_s, jitter_distribution=distribution)
+    line = model_of_device(shape, 7, "a")
+    seconds = line.transfer_s(1e3, 1e5, at_s, train_s)
+    least_s, most_s = line.bounds_s(1e3, 1e5)
+    assert least_s - 1e-9 <= seconds <= most_s + 1e-9
+    assert line.training_s(seconds + train_s, 1e3, 1e5, at_s) == pytest.approx(train_s, abs=1e-6)
+    assert seconds == model_of_device(shape, 7, "a").transfer_s(1e3, 1e5, at_s, train_s)
+
+
+def test_jitter_is_drawn_from_seed_device_and_instant() -> None:
+    shape = Shape(rtt_s=0.4, jitter_s=0.05, jitter_distribution="normal")
+    line = model_of_device(shape, 7, "a")
+    drawn = [line.jitter_s(float(second)) for second in range(400)]
+    assert abs(np.mean(drawn)) < 3 * 0.1 / 20
+    assert np.std(drawn) == pytest.approx(2 * 0.05, rel=0.15)  # of four messages
+    others = model_of_device(shape, 8, "a"), model_of_device(shape, 7, "b")
+    assert len({drawn[3], *(other.jitter_s(3.0) for other in others)}) == 3
+    assert model_of(shape).transfer_s(0, 0) == 0.8

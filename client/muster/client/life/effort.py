@@ -89,7 +89,9 @@ def _effort_at(
     seconds = list(zip(lines, *zip(*transfers, strict=True), strict=True)) if transfers else []
     return Effort(
         train_s,
-        np.array([down_s + up_s + 2 * line.rtt_s for line, down_s, up_s in seconds]),
+        np.array(
+            [down_s + up_s + 2 * line.rtt_s + line.jitter_s(at_s) for line, down_s, up_s in seconds]
+        ),
         np.array([down_s if line.down_bps else np.nan for line, down_s, _ in seconds]),
         np.array([up_s if line.up_bps else np.nan for line, _, up_s in seconds]),
         *traffic,

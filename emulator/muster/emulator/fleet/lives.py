@@ -14,7 +14,7 @@ from muster.client.life.device_settings import CAPACITY_MAH, DeviceSettings
 from muster.client.life.settings import Life, PackMember
 from muster.common.distributions import Distribution, numbers_for_devices
 from muster.common.seeds import FloatArray
-from muster.emulator.gateway.rates import model_of
+from muster.emulator.gateway.rates import model_of_device
 from muster.emulator.scenario.population import Resident, names_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -82,7 +82,7 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
             z={name: float(values[position]) for name, values in columns.items()},
             charge=None if charges is None else float(charges[position]),
             battery_mah=None if capacities is None else float(capacities[position]),
-            line=model_of(resident.shape),
+            line=model_of_device(resident.shape, scenario.seed, resident.client),
         )
         for position, resident in enumerate(residents)
         if resident.enrolled

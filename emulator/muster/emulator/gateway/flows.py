@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from muster.common import seeds
+from muster.common.jitter import JitterDistribution, delays
 from muster.emulator.gateway.delays import DelayMeter
-from muster.emulator.gateway.jitter import delays
 from muster.emulator.gateway.loss import PACKET_BYTES, Loss, Stalls, packets_of
 from muster.emulator.gateway.rates import Rate, Unlimited
 from muster.emulator.gateway.windows import CongestionWindow, SlowStart
-from muster.emulator.links.shape import JitterDistribution
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -17,7 +17,7 @@ from statistics import NormalDist
 from typing import Protocol
 
 from muster.common import seeds
-from muster.common.lines import Limit, LineTrace, LinkModel
+from muster.common.lines import Limit, LineJitter, LineTrace, LinkModel
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.recording import Direction
 from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
@@ -371,8 +371,25 @@ def _mean_below(bound: float, mean: float, sigma: float) -> float:
     return mean * below + bound * above
 
 
+def model_of_device(shape: Shape, seed: int, client: str) -> LinkModel:
+    """The model of a device's link with its jitter, which is drawn from the seed."""
+    line = model_of(shape)
+    if not shape.jitter_s:
+        return line
+    jitter = LineJitter(
+        deviation_s=shape.jitter_s,
+        distribution=shape.jitter_distribution,
+        down_s=shape.delay_s("down"),
+        up_s=shape.delay_s("up"),
+        seed=seed,
+        client=client,
+    )
+    return line.model_copy(update={"jitter": jitter})
+
+
 def model_of(shape: Shape) -> LinkModel:
-    """The model of a device's link: mean or recorded rates, reduced by loss and handovers."""
+    """The model of a device's link without jitter: mean or recorded rates, reduced by loss and
+    handovers."""
     down_bps, up_bps = (mean_bps(shape, direction) for direction in ("down", "up"))
     queues = (shape.queue_down_bytes, down_bps), (shape.queue_up_bytes, up_bps)
     return LinkModel(

@@ -44,7 +44,7 @@ from muster.emulator.fleet.packs import (
 from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.gateway.config import GatewayProcess, Ports
-from muster.emulator.gateway.rates import model_of
+from muster.emulator.gateway.rates import model_of_device
 from muster.emulator.launch import doctor
 from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.monitoring import prometheus
@@ -110,7 +110,7 @@ class ProcessConfigs:
                 f"{size:,} bytes, expected at most {CHUNK_BYTES:,}; use fewer covariates or devices"
             )
         self._lines = {
-            resident.client: model_of(resident.shape)
+            resident.client: model_of_device(resident.shape, scenario.seed, resident.client)
             for group, residents in by_group(scenario, self.residents)
             for resident in residents
             if group.link.shapes

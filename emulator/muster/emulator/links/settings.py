@@ -28,11 +28,12 @@ from muster.common.distributions import (
     parse_path,
     parse_words,
 )
+from muster.common.jitter import JitterDistribution
 from muster.common.per_device import PerDevice
 from muster.common.rates.reading import FORMATS, read_rate
 from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.common.units import DURATIONS, RATES, SIZES, Bandwidth
-from muster.emulator.links.shape import JitterDistribution, Queueing, Shape
+from muster.emulator.links.shape import Queueing, Shape
 from muster.emulator.links.traces import TRACES, files_of, files_of_devices, require_usable
 
 LINKS = read_catalogue(Path(__file__).with_name("links.toml"))

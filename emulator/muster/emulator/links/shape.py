@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from muster.common.config import Section
+from muster.common.jitter import JitterDistribution
 from muster.common.lines import Positive
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
@@ -15,8 +16,6 @@ from muster.common.rates.recording import DIRECTIONS, Direction
 NotNegative = Annotated[float, Field(ge=0)]
 
 LossShare = Annotated[float, Field(ge=0, le=0.5)]
-
-JitterDistribution = Literal["late", "normal", "uniform", "pareto"]
 
 Queueing = Literal["fair", "fifo"]
 

@@ -7,9 +7,9 @@ from typing import TypeVar
 import numpy as np
 
 from muster.common import seeds
+from muster.common.jitter import delays
 from muster.common.rates.recording import Direction
 from muster.common.seeds import FloatArray
-from muster.emulator.gateway.jitter import delays
 from muster.emulator.links.shape import Shape
 
 T = TypeVar("T")

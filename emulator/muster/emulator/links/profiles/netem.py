@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from muster.common.jitter import JitterDistribution
 from muster.emulator.links.profiles.profile import ForeignLink
-from muster.emulator.links.shape import JitterDistribution
 
 _TIMES = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 1.0, "": 1e-6}
 _RATES = {

@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from muster.common.jitter import JitterDistribution
 from muster.common.units import DURATIONS, RATES
-from muster.emulator.links.shape import JitterDistribution
 
 
 class ForeignLink(NamedTuple):

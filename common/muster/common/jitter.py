@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from numpy.random import Generator
 
 from muster.common.seeds import FloatArray
-from muster.emulator.links.shape import JitterDistribution
+
+JitterDistribution = Literal["late", "normal", "uniform", "pareto"]
 
 
 def _pareto(draws: Generator, size: int) -> FloatArray:
