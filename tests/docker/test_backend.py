@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.recorded_fleet import recorded_groups
 
 from muster.common.clock import WallClock
 from muster.common.config import validate
@@ -117,6 +118,20 @@ def test_containers_and_processes_give_the_same(tmp_path: Path) -> None:
         assert (contained.folder / f"logs/{name}.log").is_file()
     assert list(contained.ledger.events("traffic"))
     assert (contained.folder / "devices/country-0000/state.bin").is_file()
+
+
+def test_tables_and_recordings_are_read_in_containers_and_groups_share_a_link(
+    tmp_path: Path,
+) -> None:
+    groups = recorded_groups(tmp_path / "files")
+    recorded = scenario(groups=groups, server={"rounds": 4, "deadline_s": 30.0}, clock={})
+    contained = run(recorded, out=tmp_path / "contained", backend="docker", report=False)
+    processes = run(recorded, out=tmp_path / "processes", report=False)
+    columns = ["round", "client", "decision", "reason", "modelled_s"]
+    first, second = (done.ledger.answers[columns] for done in (contained, processes))
+    pd.testing.assert_frame_equal(first, second)
+    assert first["modelled_s"].nunique() > 4
+    assert (contained.folder / "logs/gateway-region.log").is_file()
 
 
 def test_an_example_whose_updates_outlive_their_round_gives_the_same(tmp_path: Path) -> None:

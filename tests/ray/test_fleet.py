@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.ray.conftest import at_round, model_of
+from tests.recorded_fleet import recorded_groups
 
 from muster.chaos.run_processes import processes_with, run_processes
 from muster.common.errors import ConfigError
@@ -60,6 +61,18 @@ def test_a_fleet_on_three_nodes_gives_the_model_of_one_machine(
     assert model_of(tmp_path / "ray") == model_of(tmp_path / "here")
     nodes = {path.name for path in (tmp_path / "ray/logs").glob("node-*.log")}
     assert nodes == {"node-1.log", "node-2.log", "node-3.log"}
+
+
+def test_tables_and_recordings_are_read_on_nodes_and_groups_share_a_link(
+    cluster: Any, scenario: MakeScenario, tmp_path: Path
+) -> None:
+    cluster.add_node(num_cpus=1)
+    groups = [*recorded_groups(tmp_path / "files"), SIX]
+    planned = scenario(groups=groups, server={"rounds": 4, "deadline_s": 30.0})
+    done = run(planned, out=tmp_path / "ray", backend="ray", report=False)
+    run(planned, out=tmp_path / "here", report=False)
+    assert model_of(tmp_path / "ray") == model_of(tmp_path / "here")
+    assert done.ledger.answers["modelled_s"].nunique() > 4
 
 
 @pytest.mark.parametrize("dies", ["node", "actor"])

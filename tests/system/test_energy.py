@@ -9,6 +9,7 @@ import tomli_w
 from muster.emulator import run
 from muster.emulator.expectations.language import Fact
 from muster.emulator.export.exporting import export
+from muster.emulator.export.metrics import metric_points
 from muster.emulator.records.account import Account
 from muster.emulator.records.energy import JOULE_UJ, PHASE_COLUMNS, energy_of
 from muster.emulator.records.fact_values import FactValues
@@ -57,6 +58,7 @@ def test_energy_is_power_times_modelled_time_and_slow_devices_cost_others(tmp_pa
         facts = FactValues(account)
         of_fast = facts.of(Fact("energy", "fast"))
         wasted = facts.of(Fact("wasted_energy"))
+        tracked = {(p.name, p.round): p.value for p in metric_points(account)}
     assert energy is not None
     assert len(energy) == 8
     assert (energy["total_uj"] == energy[[*PHASE_COLUMNS]].sum(axis="columns")).all()
@@ -74,6 +76,10 @@ def test_energy_is_power_times_modelled_time_and_slow_devices_cost_others(tmp_pa
     assert list(first["co2e_ng"]) == pytest.approx(list(first["total_uj"] / 9), abs=1)
     assert first.loc[first["group"] == "late", "counted"].tolist() == [False]
     assert wasted[1] == total("late", "total_uj")
+    assert tracked["energy/wasted", 1] == pytest.approx(wasted[1])
+    joules = [tracked["energy/joules", number] for number in (1, 2)]
+    assert sum(joules) == pytest.approx(energy["total_uj"].sum() / JOULE_UJ)
+    assert tracked["energy/co2e_g", 2] > 0
     assert of_fast[1] == total("fast", "total_uj")
     assert "Energy" in (folder / "report.html").read_text()
     exported = pd.read_csv(export(folder, "csv", tmp_path / "out") / "energy.csv")

@@ -233,6 +233,42 @@ def test_containers_write_their_own_folders_and_nothing_else(tmp_path: Path) -> 
     }
 
 
+def test_groups_that_share_a_link_have_one_gateway_which_reads_every_recording(
+    tmp_path: Path,
+) -> None:
+    recorded = {}
+    for name in ("drive.csv", "cell.csv", "north.csv"):
+        recorded[name] = str(tmp_path / name)
+        (tmp_path / name).write_text("seconds,down Mbit/s\n0,8\n1,2\n2,4\n")
+    (tmp_path / "devices.csv").write_text("trace,cell\ndrive.csv,north\n")
+    (tmp_path / "life.csv").write_text("device,start,end\na,0,50\n")
+    cells = {"north": {"trace": recorded["north.csv"]}}
+    link = {"name": "region", "trace": recorded["cell.csv"], "cells": cells}
+    groups = [
+        {
+            "name": "a",
+            "count": 1,
+            "shared_link": link,
+            "table": {"path": str(tmp_path / "devices.csv"), "rows": "drawn"},
+            "availability": {"kind": "trace", "file": str(tmp_path / "life.csv")},
+        },
+        {"name": "b", "count": 1, "shared_link": {"name": "region"}},
+    ]
+    _, services = fleet_of(tmp_path / "run", groups)
+    of_name = {service.name: service for service in services}
+    assert [*of_name] == ["server", "evaluation", "gateway-region", "a-0000", "b-0000"]
+    gateway = of_name["gateway-region"]
+    for device in ("a-0000", "b-0000"):
+        assert of_name[device].networks == ["group-region"]
+        assert [*of_name[device].after] == ["gateway-region"]
+    assert "group-region" in gateway.networks
+    files = {mount.source for mount in gateway.mounts} & set(recorded.values())
+    assert files == set(recorded.values())
+    for reader in ("server", "a-0000"):  # modelled durations follow them
+        mounted = {mount.source for mount in of_name[reader].mounts}
+        assert mounted >= {*recorded.values(), str(tmp_path / "life.csv")}
+
+
 def test_the_server_reads_what_decides_how_the_fleet_starts_and_does_not_write_it(
     tmp_path: Path,
 ) -> None:

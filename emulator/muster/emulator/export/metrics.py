@@ -8,6 +8,7 @@ import pandas as pd
 
 from muster.emulator.records.account import Account
 from muster.emulator.records.calls import OUTCOMES
+from muster.emulator.records.energy import energy_of, totals_of
 from muster.emulator.records.parts import metrics_of
 
 OF_ROUNDS = (
@@ -46,7 +47,12 @@ class MetricPoint(NamedTuple):
 
 def metric_points(account: Account) -> list[MetricPoint]:
     """The values of all metrics, by round; those that are missing or not finite are left out."""
-    found = (*_of_evaluations(account), *_of_rounds(account), *_of_app(account))
+    found = (
+        *_of_evaluations(account),
+        *_of_rounds(account),
+        *_of_app(account),
+        *_of_energy(account),
+    )
     return sorted(
         (point for point in found if _is_finite(point.value)),
         key=lambda point: (point.round, point.name),
@@ -86,6 +92,20 @@ def _of_rounds(account: Account) -> Iterator[MetricPoint]:
         for name, values in table.astype("float64").items():
             for round, value, at in zip(rounds.index, values, rounds["closed_at"], strict=True):
                 yield MetricPoint(f"{prefix}/{name}", round, value, at)
+
+
+def _of_energy(account: Account) -> Iterator[MetricPoint]:
+    """Of the calls of each round, if the scenario has `[energy]`: joules, those of updates that did
+    not count, and grams of CO₂ equivalent."""
+    energy = energy_of(account)
+    if energy is None:
+        return
+    closed = dict(zip(account.rounds["round"], account.rounds["closed_at"], strict=True))
+    for round, at in closed.items():
+        totals = totals_of(energy[energy["round"] == round])
+        for name in ("joules", "wasted", "co2e_g"):
+            if name in totals:
+                yield MetricPoint(f"energy/{name}", round, totals[name], at)
 
 
 def _of_app(account: Account) -> Iterator[MetricPoint]:
