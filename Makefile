@@ -141,6 +141,9 @@ WORST_RUNS = $(if $(filter file,$(origin N)),40,$(N))
 worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (20 minutes; two of six are not broken so far)
 	$(BIN)/python -m muster.laboratory.worst_case.proof --runs $(WORST_RUNS)
 
+worst-corrections: install  ## search the worst schedule for each correction of the papers that docs/studies/worst-case.json lacks, for SEEDS=9301,9302 (3 minutes of CPU a seed)
+	$(BIN)/python -m muster.laboratory.worst_case.corrections --seeds $(or $(SEEDS),9301,9302)
+
 LEAGUE ?= runs/league
 league: install  ## play the league, or what is left of it in LEAGUE=runs/league, and write docs/league-table.md and .csv (about 15 minutes)
 	if [ -d $(LEAGUE) ]; then $(BIN)/muster league --resume $(LEAGUE); else $(BIN)/muster league --out $(LEAGUE); fi
@@ -220,4 +223,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: worst-cases league league-check flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray
+.PHONY: worst-cases worst-corrections league league-check flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray

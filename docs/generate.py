@@ -20,6 +20,7 @@ from generation.ledger import columns
 from generation.metrics import buckets, metrics
 from generation.protocol import calls, limits, numbers, transitions
 from generation.scenario import plug_ins, scenario_sections
+from generation.worst_case import corrections
 
 import muster.client.device.session
 import muster.server.rounds.phases
@@ -60,6 +61,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "links": links,
         "plug-ins": plug_ins,
     },
+    "studies/worst-case.md": {"corrections": corrections},
 }
 
 _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

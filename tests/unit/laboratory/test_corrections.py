@@ -1,0 +1,44 @@
+"""The table of the corrections: what becomes of their gain on fedavg under an adversary."""
+
+import pytest
+
+from muster.laboratory.worst_case.corrections import table, verdict
+
+
+def row(rule: str, without: float, worst: float, seed: int = 1) -> dict[str, object]:
+    found = {"random_max": 0.5, "ratio": None, "runs": 25, "words": "without group seldom"}
+    measured = {"without": without, "worst": worst, "harm": worst - without}
+    return {"rule": rule, "seed": seed, **found, **measured}
+
+
+FEDAVG = row("fedavg", 30.0, 36.0)
+
+
+@pytest.mark.parametrize(
+    ("without", "worst", "said"),
+    [
+        (24.0, 33.0, "survives"),
+        (24.0, 33.1, "survives in part"),
+        (24.0, 36.1, "worse than fedavg"),
+        (30.0, 35.0, "had no gain"),
+        (31.0, 36.5, "had no gain, and ends worse than fedavg"),
+    ],
+)
+def test_a_correction_survives_if_half_of_its_gain_is_left(
+    without: float, worst: float, said: str
+) -> None:
+    assert verdict(row("fedipw", without, worst), FEDAVG) == said
+
+
+def test_seeds_that_disagree_are_inconclusive_and_refusals_have_their_reason() -> None:
+    searches = [
+        *(row("fedavg", 30.0, 36.0, seed) for seed in (1, 2)),
+        row("fedipw", 24.0, 32.0),
+        row("fedipw", 24.0, 37.0, 2),
+        {"rule": "feduca", "seed": 1, "refused": "it needs valuations"},
+    ]
+    lines = table({"searches": searches})
+    assert len([line for line in lines if line.startswith("| `")]) == len(searches)
+    assert "- `fedipw`: inconclusive: survives, worse than fedavg" in lines
+    assert "| `fedipw` (fedipw) | 2 | 24.00 | +0.50 | +13.00 | – | 25 | +6.00, -1.00 |" in lines[5]
+    assert "it needs valuations" in lines[6]
