@@ -21,7 +21,7 @@ from muster.emulator.records.account import Account
 from muster.emulator.run_folder.folder import LEDGER
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.coordination import round_commit
+from muster.server.rounds.modes import contract
 from muster.simulation.faults import KillAt
 from muster.simulation.whole_run import simulate_run
 
@@ -381,7 +381,7 @@ def test_the_order_of_arrival_is_not_foreseen() -> None:
 
 
 def test_a_run_that_would_make_no_version_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_commit, "MOST_BARREN", 20)
+    monkeypatch.setattr(contract, "MOST_BARREN", 20)
     never = {**SLOW, "availability": {"kind": "bernoulli", "probability": 1e-12}}
     read = validate(
         Scenario,

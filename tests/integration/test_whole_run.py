@@ -11,7 +11,7 @@ from muster.emulator import run
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.coordination import round_commit
+from muster.server.rounds.modes import contract
 from muster.simulation.whole_run import simulate_run
 
 VALUES: dict[str, Any] = {
@@ -86,7 +86,7 @@ def test_a_run_whose_devices_wait_for_slots_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_makes_no_version_for_long_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_commit, "MOST_BARREN", 20)
+    monkeypatch.setattr(contract, "MOST_BARREN", 20)
     unwilling = {**GROUP, "availability": {"kind": "bernoulli", "probability": 1e-12}}
     mode = {"kind": "buffered", "k": 2, "concurrency": 4}
     server = {"rounds": 3, "mode": mode}

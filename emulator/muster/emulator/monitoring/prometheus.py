@@ -2,8 +2,6 @@
 
 from typing import Any, Final
 
-import yaml
-
 from muster.common.credentials import METRICS
 from muster.emulator.monitoring.scraper_files import AUTHORITY, CERTIFICATE, KEY, TOKEN
 from muster.wire.connections.encryption import server_host
@@ -45,4 +43,6 @@ def prometheus_config(scenario: str, run: str, address: str, encrypted: bool) ->
             "server_name": server_host(run),
         }
     config = {"global": {"scrape_interval": f"{_EVERY_S}s"}, "scrape_configs": [job]}
+    import yaml
+
     return f"{_HEAD}\n{yaml.safe_dump(config, sort_keys=False)}"

@@ -23,10 +23,10 @@ from muster.common.exchange import Answer, Decision, Outcome, Reason, Update
 from muster.emulator.planning.group_lives import CallResults, GroupLives
 from muster.emulator.planning.tally import GroupTally
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.coordination import round_commit
-from muster.server.coordination.preparation import links_of
+from muster.server.coordination.shared_flows import links_of
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.candidates import choose, note_answer
+from muster.server.rounds.modes import contract
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.steps import step_at
@@ -117,7 +117,7 @@ class VirtualRounds:
                 round.next_s = next_s
             round = self._close(round, folded, versions[-1])
             barren = 0 if folded else barren + 1
-            if by_version and barren >= round_commit.MOST_BARREN:
+            if by_version and barren >= contract.MOST_BARREN:
                 raise ConfigError(
                     f"server.mode: {barren:,} rounds in a row would make no version, and the run "
                     f"would fail, because too few devices take part; lower server.mode.k"

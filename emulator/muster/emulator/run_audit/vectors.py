@@ -16,7 +16,7 @@ from muster.common.exchange import Key
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
-from muster.server.account.store import model_name
+from muster.server.account.round_files import model_name
 from muster.server.settings.process import ServerProcess
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.kept import UPDATES, kept_name

@@ -10,7 +10,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from muster.client.device.memory import STATE_FILE, Memory
 from muster.client.training.trainer import keeps_state
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
@@ -22,7 +21,7 @@ from muster.emulator.run_folder.folder import JOURNAL, LEDGER, PARTS, afresh, re
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
 from muster.server.account.page_sums import require_page_sums
-from muster.server.account.store import model_name, state_name
+from muster.server.account.round_files import model_name, state_name
 from muster.server.account.tables import SCHEMA_VERSION
 from muster.server.updates.memory import MEMORY
 
@@ -174,7 +173,11 @@ def _require_states(folder: Path, ledger: sqlite3.Connection, scenario: Scenario
         "contributions WHERE examples > 0 UNION ALL SELECT client, round FROM answers "
         "WHERE decision = 'abort') w JOIN clients k USING (client) GROUP BY w.client"
     )
-    for client, round, group in ledger.execute(worked) if keep else ():
+    if not keep:
+        return
+    from muster.client.device.memory import STATE_FILE, Memory
+
+    for client, round, group in ledger.execute(worked):
         path = folder / "devices" / client / STATE_FILE
         if group not in keep or not path.exists():
             continue

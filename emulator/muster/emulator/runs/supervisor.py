@@ -31,7 +31,6 @@ from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.run_folder.supervisor_socket import SupervisorSocket
 from muster.emulator.runs.resumption import last_incarnation
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.verification.verifying import verify_before_run
 from muster.server.settings.process import ServerProcess
 from muster.wire import INLINE_BYTES
 
@@ -239,6 +238,9 @@ class Supervisor:
         for config in self.configs.gateways(self.backend.isolates):
             await self._network.add(config, await self._start_gateway(config, Started))
         if self.scenario.verify:
+            # Imported only here, because it takes a tenth of a second.
+            from muster.emulator.verification.verifying import verify_before_run
+
             await verify_before_run(
                 self._network.reached(), self._clock, self.backend.here, self.scenario.name,
                 self._record,

@@ -9,16 +9,19 @@ import mmap
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
 from muster.common.events import AppMeasured, Evaluated, Event, RoundCommitted
 from muster.common.sealed_lines import object_in
-from muster.server.account.ledger import Ledger
 from muster.server.account.rows import RoundRow
 
+if TYPE_CHECKING:
+    from muster.server.account.ledger import Ledger
 
-def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
+
+def missing_events(journal: Path, ledger: "Ledger") -> list[tuple[float, Event]]:
     """Return the committed rounds and the evaluated versions that the journal lacks, in the order
     in which they happened. Usually they are the last ones, but a power cut may have left a hole.
 
@@ -40,7 +43,7 @@ def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
 
 
 def _app_metrics(
-    ledger: Ledger, rounds: Sequence[RoundRow], told: Set[int]
+    ledger: "Ledger", rounds: Sequence[RoundRow], told: Set[int]
 ) -> list[tuple[float, Event]]:
     """The metrics of an app that were not told before these rounds, which the journal lacks too.
     Those of the initial model come before round 1."""

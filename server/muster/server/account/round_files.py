@@ -1,4 +1,4 @@
-"""Folders of the run folder that have a file for each of some rounds."""
+"""Folders of the run folder that have a file for each of some rounds or versions."""
 
 from pathlib import Path
 
@@ -12,6 +12,16 @@ def round_file(round: int, kind: str) -> str:
         kind: what follows the dot in the names of a folder's files.
     """
     return f"{round:06d}.{kind}"
+
+
+def model_name(version: int) -> str:
+    """Return the file name of a version's model."""
+    return f"{version:06d}.safetensors"
+
+
+def state_name(version: int) -> str:
+    """Return the file name of the aggregator's state at a version."""
+    return f"{version:06d}.state.safetensors"
 
 
 def prepare_round_files(folder: Path, kind: str, newest: int) -> None:

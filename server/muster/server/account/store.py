@@ -17,6 +17,7 @@ from muster.common.errors import LedgerError
 from muster.common.files import remove_unfinished, write_atomic
 from muster.common.tensors import WIRE, Schema, Vector, safetensors_header
 from muster.server.account.ledger import Ledger
+from muster.server.account.round_files import model_name, state_name
 from muster.server.account.run_rows import StoredVector
 from muster.server.aggregators import State
 from muster.wire import INLINE_BYTES
@@ -123,16 +124,6 @@ class Store:
         if _sha256(body) != stored.sha256:
             raise LedgerError(f"{name} is not what was committed: its SHA-256 differs")
         return body
-
-
-def model_name(version: int) -> str:
-    """Return the file name of a version's model."""
-    return f"{version:06d}.safetensors"
-
-
-def state_name(version: int) -> str:
-    """Return the file name of the aggregator's state at a version."""
-    return f"{version:06d}.state.safetensors"
 
 
 def _sha256(*parts: bytes | memoryview) -> str:

@@ -14,8 +14,9 @@ from muster.common.files import write_atomic
 from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.ledger import Ledger
+from muster.server.account.round_files import model_name
 from muster.server.account.run_rows import StoredVector
-from muster.server.account.store import Store, model_name
+from muster.server.account.store import Store
 from muster.server.aggregators import Aggregator, State
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks

@@ -29,7 +29,6 @@ from muster.server.coordination.preparation import (
     calls_ahead,
     columns_of,
     formats_of,
-    links_of,
     memory_of,
     population_of,
     restore_assignments,
@@ -38,6 +37,7 @@ from muster.server.coordination.preparation import (
 from muster.server.coordination.presence import Presence
 from muster.server.coordination.round_commit import RoundCommit
 from muster.server.coordination.scenario_time import ScenarioTime
+from muster.server.coordination.shared_flows import links_of
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet.devices import ConnectedPack

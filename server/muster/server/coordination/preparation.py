@@ -7,21 +7,17 @@ from pathlib import Path
 
 from muster.common.clock_kinds import idle_s
 from muster.common.life_record import read_life
-from muster.common.lines import SharedLine
 from muster.common.masks import GroupMasks, Layout
 from muster.common.tensors import Schema
 from muster.server.account.ledger import Ledger
 from muster.server.aggregators import Need
 from muster.server.coordination.scenario_time import ScenarioTime
-from muster.server.coordination.shared_flows import SharedFlows
-from muster.server.coordination.shared_links import SharedLinkModel, SharedLinks
-from muster.server.fleet.devices import EnrolledDevice
+from muster.server.coordination.shared_links import SharedLinks
 from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.population import Population
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.grades import GRADES
 from muster.server.rounds.life import LIVE, FleetLife
-from muster.server.rounds.modes import Mode
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.settings.process import ServerProcess
@@ -51,26 +47,6 @@ def life_of(config: ServerProcess, run_folder: Path) -> FleetLife:
         return LIVE
     record = read_life(run_folder / config.life)
     return GRADES[config.grade](record, config.server.mode.outlives_round())
-
-
-def links_of(
-    mode: Mode,
-    shared: Mapping[str, SharedLine],
-    devices: Mapping[str, EnrolledDevice],
-    seed: int,
-    sizes: Mapping[str, tuple[float, float]],
-    step_s: float,
-) -> SharedLinks:
-    """The model of the shared links.
-
-    Args:
-        shared: the shared link of each group that has one.
-        sizes: the largest bodies that travel down and up for a call, in bytes, by group.
-        step_s: scenario seconds of a step of the devices' lives.
-    """
-    if mode.outlives_round():
-        return SharedFlows(shared, devices, sizes, step_s)
-    return SharedLinkModel(shared, devices, seed, sizes, step_s)
 
 
 def calls_ahead(config: ServerProcess) -> bool:

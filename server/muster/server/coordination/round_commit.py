@@ -19,7 +19,7 @@ from muster.server.coordination.closed_round import ClosedRound
 from muster.server.coordination.shared_links import SharedLinks
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet.failures import Failures, TrainingEnd
-from muster.server.rounds.modes import Mode
+from muster.server.rounds.modes import Mode, contract
 from muster.server.rounds.phases import RoundEvent
 from muster.server.rounds.round import Round
 from muster.server.runtime.room_on_disk import RoomOnDisk
@@ -28,10 +28,6 @@ from muster.server.updates.receiver import UpdateReceiver
 
 if TYPE_CHECKING:
     from muster.server.account.pending_rows import PendingRows
-
-
-MOST_BARREN = 10_000
-"""The most rounds in a row without a version, if the mode counts versions."""
 
 
 class RoundCommit:
@@ -125,7 +121,7 @@ class RoundCommit:
             RunFailed: there were too many of them, one after the other.
         """
         self._barren = 0 if closed.model is not None else self._barren + 1
-        if self._mode.counts_versions and self._barren >= MOST_BARREN:
+        if self._mode.counts_versions and self._barren >= contract.MOST_BARREN:
             raise RunFailed(
                 f"{self._barren:,} rounds in a row made no version, because too few devices took "
                 f"part; lower server.mode.k, or look at the answers of the devices in the ledger"

@@ -18,9 +18,15 @@ from muster.common.fluid import FluidLink, Stage, Work
 from muster.common.lines import BegunWork, LinkModel, SharedLine
 from muster.server.account.run_rows import SharedWorkRow
 from muster.server.account.transaction import EndedWork
-from muster.server.coordination.shared_links import SharedLinks, begun_work, links_by_name
+from muster.server.coordination.shared_links import (
+    SharedLinkModel,
+    SharedLinks,
+    begun_work,
+    links_by_name,
+)
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.cohort import WorkTime, times_alone
+from muster.server.rounds.modes import Mode
 from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Sharing
 
@@ -160,3 +166,23 @@ def _devices_of(
 
 def _busy_until_s(work: Work) -> float:
     return work.at_s if work.stage is Stage.ENDED else math.inf
+
+
+def links_of(
+    mode: Mode,
+    shared: Mapping[str, SharedLine],
+    devices: Mapping[str, EnrolledDevice],
+    seed: int,
+    sizes: Mapping[str, tuple[float, float]],
+    step_s: float,
+) -> SharedLinks:
+    """The model of the shared links.
+
+    Args:
+        shared: the shared link of each group that has one.
+        sizes: the largest bodies that travel down and up for a call, in bytes, by group.
+        step_s: scenario seconds of a step of the devices' lives.
+    """
+    if mode.outlives_round():
+        return SharedFlows(shared, devices, sizes, step_s)
+    return SharedLinkModel(shared, devices, seed, sizes, step_s)

@@ -11,7 +11,7 @@ from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog, sha256, sha256_of
 from muster.emulator.run_audit.vectors import INITIAL, initial_of
-from muster.server.account.store import model_name, state_name
+from muster.server.account.round_files import model_name, state_name
 from muster.server.updates.memory import MEMORY
 
 _PAGE = 4096

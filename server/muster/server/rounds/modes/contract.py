@@ -87,6 +87,10 @@ class RoundEnd(NamedTuple):
         return self.number * round_s if self.closed_s is None else self.closed_s
 
 
+MOST_BARREN = 10_000
+"""The most rounds in a row without a version, if the mode counts versions."""
+
+
 class Mode(Plugin):
     """A mode. Its settings are its fields."""
 
