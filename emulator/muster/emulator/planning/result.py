@@ -119,6 +119,7 @@ class GroupPlan:
         fates: number of calls of each enrolled device by outcome, shape (enrolled, verdicts), in
             the order of VERDICTS.
         counting: what becomes of the updates if they may outlive their round; else None.
+        joules: energy of the calls by round, shape (rounds,); None: it is not known before a run.
     """
 
     name: str
@@ -135,6 +136,7 @@ class GroupPlan:
     chance: FloatArray
     fates: IntArray
     counting: Counting | None = None
+    joules: FloatArray | None = None
 
     @property
     def in_time(self) -> FloatArray:
@@ -219,7 +221,8 @@ def write_plan(folder: Path, plan: Plan) -> None:
     """Write `plan.csv` and `population.csv`."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([*_COLUMNS, *(_COUNTING if plan.versions is not None else ())])
+    energy = ["joules"] if any(group.joules is not None for group in plan.groups) else []
+    rows.writerow([*_COLUMNS, *(_COUNTING if plan.versions is not None else ()), *energy])
     for place, time_s in enumerate(plan.times_s):
         for group in plan.groups:
             counts = (group.called, group.available, group.accepted, group.delivered, group.late)
@@ -228,6 +231,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
                 + [f"{values[place]:g}" for values in counts]
                 + [f"{group.charge[place]:.6g}"]
                 + _counted(plan, group, place)
+                + ([] if group.joules is None else [f"{group.joules[place]:.9g}"])
             )
     write_atomic(folder / "plan.csv", text.getvalue().encode())
     write_population(folder / "population.csv", plan.residents, plan.participation())

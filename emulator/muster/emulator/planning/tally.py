@@ -1,10 +1,13 @@
 """The counts of a group while the rounds of a plan are played."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from muster.client.life.battery import radio_seconds
+from muster.client.life.energy import Phases, energy_j
 from muster.client.life.states import VERDICTS
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.planning.group_lives import CallResults, GroupLives
@@ -30,6 +33,7 @@ class _Row:
     late: int = 0
     too_stale: int = 0
     staleness: list[int] = field(default_factory=list)
+    joules: float = 0.0
 
 
 class GroupTally:
@@ -40,9 +44,19 @@ class GroupTally:
 
     Args:
         clients: the enrolled devices of the group.
+        voltage: nominal voltage of batteries; None: no energy is computed.
+        round_s: scenario seconds for which a call keeps a device at least.
     """
 
-    def __init__(self, group: Group, clients: Sequence[str]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        clients: Sequence[str],
+        voltage: float | None = None,
+        round_s: float = 0.0,
+    ) -> None:
+        self._voltage, self._round_s = voltage, round_s
+        self._network: IntArray | None = None
         self.open = 0
         self._group = group
         self._clients = list(clients)
@@ -64,6 +78,7 @@ class GroupTally:
         row, look = self._rows[round - 1], lives.devices.look(step)
         row.available += int(np.count_nonzero(look.available))
         row.charge += float(look.charge.sum())
+        self._network = look.network
         self._chance[lives.first : lives.first + len(lives.members)] += lives.devices.chance(step)
 
     def calls(self, round: int, lives: GroupLives, results: CallResults) -> None:
@@ -73,6 +88,19 @@ class GroupTally:
         row.accepted += int(np.count_nonzero(results.accepted))
         row.codes += np.bincount(codes, minlength=len(VERDICTS))
         self._fates[lives.first + results.called, codes] += 1
+        if self._voltage is not None and self._network is not None:
+            row.joules += self._joules(self._voltage, self._network, results)
+
+    def _joules(self, voltage: float, network: IntArray, results: CallResults) -> float:
+        """The energy of the calls that devices accepted, as `records.energy` has it of a run."""
+        working = results.called[results.accepted]
+        effort, share = results.effort, results.verdict.share[working]
+        down_s, up_s = radio_seconds(network, effort)
+        kept_s = np.maximum(self._round_s, effort.work_s[working] * share)
+        train_s, down_s, up_s = (each[working] * share for each in (effort.train_s, down_s, up_s))
+        seconds = Phases(train_s, down_s, up_s, kept_s)
+        phases = energy_j(self._group.device, voltage, network[working], seconds)
+        return math.fsum(float(phase.sum()) for phase in phases)
 
     def fold(self, round: int, client: str, staleness: int) -> None:
         """Count the update of a client that counts in a round."""
@@ -111,6 +139,7 @@ class GroupTally:
             chance=self._chance / len(rows),
             fates=self._fates,
             counting=self._counting() if outlives_round else None,
+            joules=None if self._voltage is None else _numbers([row.joules for row in rows]),
         )
 
     def _counting(self) -> Counting:

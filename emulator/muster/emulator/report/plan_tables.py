@@ -7,6 +7,7 @@ import numpy as np
 
 from muster.common.overlap import overlap
 from muster.emulator.planning.result import GroupPlan, Plan
+from muster.emulator.records.energy import joules_text
 from muster.emulator.records.summary import percent_text, seconds_text
 from muster.emulator.report.plan_faults import fault_lines, missed_lines, occurrence_lines
 
@@ -48,6 +49,7 @@ def _totals(group: GroupPlan) -> dict[str, Any]:
         "devices": group.devices,
         "enrolled": group.enrolled,
         **{name: float(by_round.sum()) for name, by_round in sums.items()},
+        **({} if group.joules is None else {"joules": float(group.joules.sum())}),
         "reasons": {reason: calls for reason, calls in reasons.items() if calls},
     }
 
@@ -65,6 +67,7 @@ def describe(plan: Plan) -> str:
         f"{plan.scenario.name}: {over}, {how}",
         "",
         *_table(groups),
+        *_energy(plan),
         "",
         *_reasons(plan),
         "",
@@ -76,6 +79,15 @@ def describe(plan: Plan) -> str:
     if warned := list(warnings(plan)):
         lines += ["", *warned]
     return "\n".join(lines)
+
+
+def _energy(plan: Plan) -> list[str]:
+    """The energy of the calls of each group."""
+    known = {g.name: float(g.joules.sum()) for g in plan.groups if g.joules is not None}
+    if not known:
+        return []
+    rows = [(name, joules_text(joules)) for name, joules in known.items()]
+    return ["", "Energy of the calls that devices accept", *_table(rows)]
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
