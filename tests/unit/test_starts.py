@@ -164,7 +164,7 @@ PLUG_INS: list[tuple[Registry[Any], Place]] = [
 
 FILES = {
     "file", "trace", "20news", "cifar10", "fashion-mnist", "mnist", "shakespeare", "uci-har",
-    "lstm", "flower", "own", "csv", "datasets", "folder", "npz",
+    "lstm", "flower", "own", "own-regression", "csv", "datasets", "folder", "npz",
     "parquet", "pickled",
 }  # fmt: skip
 """Kinds that need files. An app of Flower is a folder. An lstm reads texts, and all texts are

@@ -70,6 +70,14 @@ class Classification(Task):
         """
 
     def open(self, population: int, seed: int) -> OpenClassification:
+        return OpenClassification(self, *self.divided(population, seed), seed)
+
+    def divided(self, population: int, seed: int) -> tuple[datasets.Dataset, list[Share]]:
+        """Return the data, and each client's share of them.
+
+        Raises:
+            ConfigError: the data cannot be read, or divided in this way.
+        """
         dataset = self.dataset()
         if self.labels is not None:
             dataset = dataset.restricted(self.labels)
@@ -78,8 +86,7 @@ class Classification(Task):
         # Partitions are defined by the data set's own labels.
         labels = dataset.train_y if self.labels is None else np.array(self.labels)[dataset.train_y]
         users, units, ratio = dataset.train_user, dataset.train_unit, self.validation_ratio
-        shares = self.partition.shares(labels, users, units, population, seed, ratio)
-        return OpenClassification(self, dataset, shares, seed)
+        return dataset, self.partition.shares(labels, users, units, population, seed, ratio)
 
 
 class Digits(Classification):

@@ -31,7 +31,7 @@ class Dataset:
         train_x, test_x: shape (examples, *shape of one). Whole numbers from 0 to `brightest`; for
             texts the numbers of tokens, below `vocabulary`; sparse float32 rows of scipy; or
             several arrays by name, each for an argument of the model.
-        train_y, test_y: int64, shape (examples,), from 0 to `labels` − 1.
+        train_y, test_y: shape (examples,); int64 from 0 to `labels` − 1, or float32 values.
         brightest: the value that `scaled` maps to 1.
         labels: number of labels.
         vocabulary: number of tokens, if examples are texts.
@@ -45,9 +45,9 @@ class Dataset:
     """
 
     train_x: Any
-    train_y: npt.NDArray[np.int64]
+    train_y: npt.NDArray[Any]
     test_x: Any
-    test_y: npt.NDArray[np.int64]
+    test_y: npt.NDArray[Any]
     brightest: int = 1
     labels: int = 10
     vocabulary: int | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -16,6 +17,7 @@ from muster.tasks.datasets import Dataset
 from muster.tasks.inputs import taken
 from muster.tasks.sources import SOURCES, AnySource
 from muster.tasks.sources.contract import refused
+from muster.tasks.transforms import TRANSFORMS, AnyTransform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +43,11 @@ class OwnData(Classification):
     """Share of the examples that are left out of training, for evaluation, if the source has no
     examples for testing. They are drawn once, whatever the scenario's seed."""
 
+    transforms: list[AnyTransform] = Field(default=[], max_length=100)
+    """Transforms of the examples, one after the other, before they are scaled and divided among
+    devices: names, tables with their `kind` and settings, or functions of your own,
+    `module:function`."""
+
     def check(self) -> None:
         self.source.check()
 
@@ -48,26 +55,47 @@ class OwnData(Classification):
         return self.source.paths()
 
     def dataset(self) -> Dataset:
-        return _read(self.source.to_json(), self.test_ratio)
+        return read_own(self)
+
+
+def read_own(task: OwnData, numbers: bool = False) -> Dataset:
+    """Return the examples of a task, read once per process.
+
+    Args:
+        numbers: whether labels are numbers to predict, not classes.
+
+    Raises:
+        ConfigError: they cannot be read, or are not such examples.
+    """
+    transforms = json.dumps([json.loads(each.to_json()) for each in task.transforms])
+    return _read(task.source.to_json(), transforms, task.test_ratio, numbers)
 
 
 @cache
-def _read(source: str, test_ratio: float) -> Dataset:
-    """Read the examples of a source, written as JSON, once per process."""
-    found = SOURCES.parse(json.loads(source))
-    found.check()  # type: ignore[attr-defined]
-    rows, test = found.read()  # type: ignore[attr-defined]
-    return dataset_of(rows, test, test_ratio, found.path)  # type: ignore[attr-defined]
+def _read(source: str, transforms: str, test_ratio: float, numbers: bool) -> Dataset:
+    """Read the examples of a source, written as JSON as the transforms are."""
+    found: Any = SOURCES.parse(json.loads(source))
+    found.check()
+    rows, test = found.read()
+    wanted: list[Any] = [TRANSFORMS.parse(each) for each in json.loads(transforms)]
+    for transform in wanted:
+        rows, test = (part and replace(part, x=transform.applied(part.x)) for part in (rows, test))
+    return dataset_of(rows, test, test_ratio, found.path, numbers)
 
 
 def dataset_of(
-    rows: LabelledRows, test: LabelledRows | None, test_ratio: float, path: str
+    rows: LabelledRows,
+    test: LabelledRows | None,
+    test_ratio: float,
+    path: str,
+    numbers: bool = False,
 ) -> Dataset:
     """Return examples with numbered labels and users.
 
     Args:
         test_ratio: see `OwnData`, if `test` is None.
         path: from where they come, for messages.
+        numbers: see `read_own`.
 
     Raises:
         ConfigError: there are too few examples, or too many labels.
@@ -75,8 +103,14 @@ def dataset_of(
     if len(rows) < 2 or (test is not None and not len(test)):
         raise refused(path, "at least two examples, and one for testing", str(len(rows)))
     labels = rows.y if test is None else np.concatenate([rows.y, test.y])
-    names, number = np.unique(labels, return_inverse=True)
-    _require_classes(names, len(labels), path)
+    if numbers:
+        number: Array = _values(labels, path)
+        classes = 1
+    else:
+        _require_whole(rows, path)
+        names, number = np.unique(labels, return_inverse=True)
+        _require_classes(names, len(labels), path)
+        classes = len(names)
     x, y, user = rows.x, number[: len(rows)], _numbered(rows.user)
     if test is not None:
         train, test_x, test_y = np.arange(len(rows)), test.x, number[len(rows) :]
@@ -89,7 +123,7 @@ def dataset_of(
         test_x,
         test_y,
         brightest=255 if isinstance(x, np.ndarray) and x.dtype == np.uint8 else 1,
-        labels=len(names),
+        labels=classes,
         train_user=None if user is None else user[train],
     )
 
@@ -112,11 +146,32 @@ def _ends(user: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.cumsum(np.bincount(user))[:-1]
 
 
+def _values(labels: Array, path: str) -> npt.NDArray[np.float32]:
+    """Labels that are numbers to predict."""
+    if labels.dtype.kind not in "biuf":
+        raise refused(f"{path}, labels", "numbers", f"{labels[0]!r:.60}")
+    with np.errstate(over="ignore"):
+        values = labels.astype(np.float32)
+    if not np.isfinite(values).all():
+        wrong = labels[~np.isfinite(values)][0]
+        raise refused(f"{path}, labels", "numbers that float32 can hold", f"{wrong}")
+    return values
+
+
+def _require_whole(rows: LabelledRows, path: str) -> None:
+    """Check that labels are no fractions."""
+    if rows.y.dtype.kind == "f" and (fractions := np.flatnonzero(rows.y % 1)).size:
+        row = int(fractions[0])
+        raise refused(
+            f"{path}, labels" if rows.place is None else rows.place(row),
+            "a class: a whole number or a text",
+            f"{rows.y[row]}",
+            "for numbers to predict, take task.name = 'own-regression'",
+        )
+
+
 def _require_classes(names: Array, examples: int, path: str) -> None:
-    """Check that labels are classes."""
-    if names.dtype.kind == "f" and (names != np.floor(names)).any():
-        fraction = names[names != np.floor(names)][0]
-        raise refused(f"{path}, labels", "whole numbers or texts", f"{fraction}")
+    """Check that there are a few classes."""
     if len(names) < 2:
         raise refused(f"{path}, labels", "two classes at least", f"only {listed(list(names))}")
     if len(names) > max(2, examples // 2):

@@ -14,6 +14,7 @@ from muster.tasks.flower.opened import Flower
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.own import FunctionRegistry, Own
 from muster.tasks.own_data import OwnData
+from muster.tasks.own_regression import OwnRegression
 from muster.tasks.reading import News, Shakespeare
 from muster.tasks.regression import LinearRegression, Quadratic
 from muster.tasks.task import SENT_Z, OpenTask, Task
@@ -28,6 +29,7 @@ BUILT_IN: dict[str, type[Task]] = {
     "logistic": LogisticRegression,
     "mnist": Mnist,
     "own": OwnData,
+    "own-regression": OwnRegression,
     "quadratic": Quadratic,
     "shakespeare": Shakespeare,
     "uci-har": UciHar,

@@ -83,6 +83,15 @@ def _array(values: Any, types: dict[type, type], name: str) -> npt.NDArray[Any]:
     return values if fits else np.array(values, kind, order="C")
 
 
+def array_of(values: Any, where: str) -> npt.NDArray[Any]:
+    """The values of inputs as an array.
+
+    Raises:
+        ConfigError: they are something else.
+    """
+    return _array(values, {}, where)
+
+
 def _of_tensor(values: Any, name: str) -> npt.NDArray[Any]:
     """The values of a dense tensor. Nobody has a tensor who has not imported torch."""
     try:

@@ -139,7 +139,7 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     "huge": (lambda f: csv(f, TABLE.replace("3.5", "1e99")), r"line 6, column bmi: .*'1e99'"),
     "no label": (lambda f: csv(f, TABLE.replace("yes", "")), r"line 3, column ill: expected a val"),
     "fractions": (
-        lambda f: csv(f, label="bmi"),
+        lambda f: csv(f, label="bmi", features=["age"]),
         r"line 2, column bmi: expected a class: a whole number or a text, found 0.5",
     ),
     "short line": (
@@ -178,7 +178,10 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         lambda f: npz(f, x=[[1.0], [np.inf]], y=[0, 1]),
         r"a.npz, x, row 1: expected finite numbers, found inf; fill such values",
     ),
-    "fractional y": (lambda f: npz(f, x=[[1.0]] * 4, y=[0, 0.5, 1, 1]), r"whole numbers or t.*0.5"),
+    "fractional y": (
+        lambda f: npz(f, x=[[1.0]] * 4, y=[0, 0.5, 1, 1]),
+        r"whole number or a.*0.5",
+    ),
     "test of another shape": (
         lambda f: npz(f, x=[[1.0]] * 4, y=[0, 1] * 2, test_x=[[1.0, 2.0]], test_y=[0]),
         r"a.npz, test_x: expected examples of shape \(1,\) as in x, found \(2,\)",

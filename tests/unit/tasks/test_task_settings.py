@@ -66,8 +66,9 @@ def test_a_task_of_ones_own_is_named_by_module_and_class() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        *({"name": name} for name in BUILT_IN if name not in ("flower", "own")),
-        {"name": "own", "source": {"kind": "npz", "path": "/x.npz"}},
+        *({"name": name} for name in BUILT_IN if name not in ("flower", "own", "own-regression")),
+        {"name": "own", "source": {"kind": "npz", "path": "/x.npz"}, "transforms": ["flatten"]},
+        {"name": "own-regression", "source": {"kind": "npz", "path": "/x.npz"}},
         {"name": "flower", "app": "/app", "examples": 10},
         {"name": "mnist", "model": "softmax", "data": {"directory": "d"}},
         {"name": "digits", "hidden": [4], "partition": {"kind": "by-label"}},

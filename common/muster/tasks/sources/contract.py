@@ -5,7 +5,7 @@ was found.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,13 +34,15 @@ class LabelledRows:
 
     Attributes:
         x: numbers, shape (examples, *shape of one), or several such arrays by name.
-        y: the label of each example: whole numbers or texts, shape (examples,).
+        y: the label of each example: numbers or texts, shape (examples,).
         user: whose each example is, for the natural partition: numbers or texts; None: unknown.
+        place: says where the label of a row is, for messages.
     """
 
     x: Inputs
     y: Array
     user: Array | None = None
+    place: Callable[[int], str] | None = None
 
     def __len__(self) -> int:
         return len(self.y)

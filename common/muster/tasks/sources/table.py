@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,11 @@ class Columns:
             )
         return refused(f"{self._source}, column {name}", "numbers", "something else")
 
-    def words(self, name: str) -> Array:
+    def words(self, name: str, fractions: bool = False) -> Array:
         """A column of labels or users: whole numbers if all are such, else texts.
+
+        Args:
+            fractions: whether other numbers stay numbers too.
 
         Raises:
             ConfigError: one is missing, or is a fraction.
@@ -103,9 +107,12 @@ class Columns:
             return np.array([str(value) for value in values])
         if numbers.ndim != 1 or not np.isfinite(numbers).all():
             return np.array([str(value) for value in values])
-        whole = numbers.astype(np.int64)
-        if (fractions := np.flatnonzero(whole != numbers)).size:
-            row = int(fractions[0])
+        with np.errstate(invalid="ignore"):  # a number may be larger than int64
+            whole = numbers.astype(np.int64)
+        if (broken := np.flatnonzero(whole != numbers)).size:
+            if fractions:
+                return numbers
+            row = int(broken[0])
             raise refused(
                 self.place(name, row),
                 "a class: a whole number or a text",
@@ -151,7 +158,7 @@ class DataTable(DataSource):
         return rows, None if test is None else self._rows(test, None)
 
     def _rows(self, columns: Columns, user: str | None) -> LabelledRows:
-        y = columns.words(self.label)
+        y, place = columns.words(self.label, fractions=True), partial(columns.place, self.label)
         users = None if user is None else columns.words(user)
         left = {self.label, self.user}
         names = self.features or [name for name in columns.values if name not in left]
@@ -169,9 +176,11 @@ class DataTable(DataSource):
                     "this one",
                     "rename it, or name the others in task.source.features",
                 )
-            return LabelledRows({name: columns.numbers(name, True) for name in names}, y, users)
+            return LabelledRows(
+                {name: columns.numbers(name, True) for name in names}, y, users, place
+            )
         found = [columns.numbers(name) for name in names]
         if len(found) == 1 and found[0].ndim > 1:
-            return LabelledRows(found[0], y, users)
+            return LabelledRows(found[0], y, users, place)
         flat = [each if each.ndim > 1 else each[:, np.newaxis] for each in found]
-        return LabelledRows(np.concatenate(flat, axis=1), y, users)
+        return LabelledRows(np.concatenate(flat, axis=1), y, users, place)

@@ -16,6 +16,7 @@ from muster.common.tensors import Schema
 from muster.common.withholders import Withholder
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators.combinations import Required, Withheld, excluded, excludes
+from muster.tasks.own_regression import OwnRegression
 from muster.tasks.synthetic import Synthetic
 
 _REPORTED = "threshold", "inflation", "points", "largest_weight", "dense_points"
@@ -245,7 +246,7 @@ def _withheld_by_device(group: Group, place: str) -> Iterator[Withheld]:
 
 def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
     task = scenario.task
-    if isinstance(task, Synthetic):
+    if isinstance(task, Synthetic | OwnRegression):
         yield Withheld(Withholder.NUMBERS, task.kind)
     yield Withheld(Withholder.APP if task.hosted else Withholder.NO_APP)
     if not task.has_accuracy:

@@ -21,12 +21,14 @@ from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.sources import SOURCES
 from muster.tasks.tasks import TASKS
+from muster.tasks.transforms import TRANSFORMS
 
 PLUG_INS: Mapping[str, Registry[Any]] = {
     "task": TASKS,
     "task.model": MODELS,
     "task.partition": PARTITIONS,
     "task.source": SOURCES,
+    "task.transforms": TRANSFORMS,
     "training.optimizer": OPTIMIZERS,
     "training.learning_rate": SCHEDULES,
     "groups.covariates, groups.device, groups.link": DISTRIBUTIONS,
