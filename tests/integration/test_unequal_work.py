@@ -8,7 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from muster.client.training.local import train
+from muster.client.training.settings import GroupTraining
 from muster.common.config import validate
+from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.records.account import Account
@@ -179,12 +181,44 @@ def test_losses_that_are_not_finite_leave_rounds_empty_and_do_not_stop_the_run(
 
 
 def test_settings_of_all_groups_are_those_of_the_scenario(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"learning_rate": 0.02, "batch_size": 3}
+    settings: dict[str, Any] = {
+        "learning_rate": 0.02,
+        "batch_size": 3,
+        "optimizer": {"kind": "sgd", "momentum": 0.5, "weight_decay": 0.1},
+        "clip_norm": 0.5,
+        "proximal_mu": 0.2,
+    }
     everywhere = quadratics("fedavg", 3, **settings)
+    own = validate(GroupTraining, settings, "test").given
     groups = [
-        group.model_copy(update={"training": group.training.model_copy(update=settings)})
+        group.model_copy(update={"training": group.training.model_copy(update=own)})
         for group in everywhere.groups
     ]
     in_groups = quadratics("fedavg", 3, batch_size=1).model_copy(update={"groups": groups})
     expected, found = played(everywhere, tmp_path / "a"), played(in_groups, tmp_path / "b")
     np.testing.assert_array_equal(found, expected)
+    for name in ("optimizer", "clip_norm", "proximal_mu"):  # each of them matters
+        without = quadratics("fedavg", 3, **{k: v for k, v in settings.items() if k != name})
+        assert (played(without, tmp_path / name) != expected).any()
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "own", "why"),
+    [
+        ("fednova", {"optimizer": "adam"}, "found training.optimizer = 'adam'"),
+        ("fednova", {"proximal_mu": 0.5}, r"found groups.training.proximal_mu"),
+        ("fednova", {"optimizer": {"kind": "sgd", "momentum": 0.9}}, "found groups.training.optim"),
+        ("scaffold", {"optimizer": {"kind": "sgd", "momentum": 0.9}}, "holds only for plain SGD"),
+    ],
+)
+def test_rules_that_compute_with_steps_refuse_other_steps_of_a_group(
+    aggregator: str, own: dict[str, Any], why: str
+) -> None:
+    values = {
+        "name": "refused",
+        "task": {"name": "quadratic", "dimension": 2},
+        "server": {"rounds": 1, "aggregator": aggregator},
+        "groups": [{"name": "a", "count": 1}, {"name": "b", "count": 1, "training": own}],
+    }
+    with pytest.raises(ConfigError, match=why):
+        validate(Scenario, values, "refused")

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.client.training.optimizers import Sgd
 from muster.client.training.settings import GroupTraining, Training
 from muster.common.config import validate
 from muster.common.errors import ConfigError
@@ -265,6 +266,16 @@ def test_a_group_may_train_longer() -> None:
     assert epochs.of(GroupTraining(local_steps=5)).steps(100) == 5
     assert Training(local_steps=5, batch_size=10).of(GroupTraining(local_epochs=3)).steps(100) == 30
     assert Training(local_steps=5).of(GroupTraining(local_epochs=3)).examples_seen(100) == 300
+
+
+def test_optimizer_and_clipping_may_differ_in_a_group() -> None:
+    usual = Training(clip_norm=1.0, proximal_mu=0.5, optimizer=Sgd(kind="sgd", momentum=0.9))
+    values = {"optimizer": {"kind": "adam", "weight_decay": 0.1}, "proximal_mu": 0}
+    own = validate(GroupTraining, values, "test")
+    found = usual.of(GroupTraining.from_json(own.to_json()))
+    assert found.optimizer.to_json() == own.given["optimizer"].to_json()
+    assert (found.clip_norm, found.proximal_mu, found.local_epochs) == (1.0, 0.0, 1)
+    assert usual.of(GroupTraining(clip_norm=2.0)).clip_norm == 2.0
 
 
 def test_a_length_is_given_once() -> None:

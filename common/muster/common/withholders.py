@@ -174,8 +174,8 @@ class Withholder(StrEnum):
     TRAINING_SETTINGS = "settings of training"
     """The scenario says how devices train."""
 
-    GROUP_LENGTHS = "groups.training"
-    """The scenario says how long the devices of a group train."""
+    GROUP_TRAINING = "groups.training"
+    """The scenario says how the devices of a group train."""
 
     SERVER_EVALUATION = "evaluation beside the server alone"
     """Models are evaluated where no device's own entries are."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -49,15 +49,34 @@ class GroupTraining(Section):
     learning_rate: Rate | None = None
     """The learning rate, a number or a schedule over rounds, instead of that of `training`."""
 
+    optimizer: AnyOptimizer | None = None
+    """How a device takes its local steps, instead of the optimizer of `training`: a name, or a
+    table, for example with its own momentum and weight decay."""
+
+    clip_norm: Positive | None = None
+    """Largest norm of the gradient of a local step, instead of that of `training`."""
+
+    proximal_mu: NotNegative | None = None
+    """μ of FedProx, instead of that of `training`."""
+
     @model_validator(mode="after")
     def _once(self) -> Self:
         _length_once(self.local_steps, self.local_epochs)
         return self
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that it has. The length is given as a whole."""
+        found = {name: getattr(self, name) for name in type(self).model_fields}
+        some = {name: value for name, value in found.items() if value is not None}
+        return (dict.fromkeys(_LENGTH) if some.keys() & _LENGTH else {}) | some
+
+
+_LENGTH = {"local_steps", "local_epochs"}
+
 
 class Training(Section):
-    """Local training in a round. Length, minibatches and learning rate may differ between groups
-    (`groups.training`)."""
+    """Local training in a round. What `groups.training` has may differ between groups."""
 
     optimizer: AnyOptimizer = PLAIN
     """How a device takes its local steps: a name, or a table with the name as `kind` and the
@@ -134,7 +153,7 @@ class Training(Section):
     @model_validator(mode="before")
     @classmethod
     def _default_length(cls, values: object) -> object:
-        if not isinstance(values, Mapping) or {"local_steps", "local_epochs"} & values.keys():
+        if not isinstance(values, Mapping) or _LENGTH & values.keys():
             return values
         return {**values, "local_steps" if values.get("gradient") is True else "local_epochs": 1}
 
@@ -172,14 +191,7 @@ class Training(Section):
 
     def of(self, group: GroupTraining) -> Self:
         """Return these settings with what differs in a group."""
-        given = group.model_dump(include={"local_steps", "local_epochs"})
-        update = given if any(value is not None for value in given.values()) else {}
-        update |= {
-            name: value
-            for name in ("batch_size", "learning_rate")
-            if (value := getattr(group, name)) is not None
-        }
-        return self.model_copy(update=update) if update else self
+        return self.model_copy(update=given) if (given := group.given) else self
 
 
 def _length_once(steps: int | None, epochs: int | None) -> None:

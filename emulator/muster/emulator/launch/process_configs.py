@@ -138,7 +138,8 @@ class ProcessConfigs:
     def _trial(self) -> Trial | None:
         """What the nursery tries first: code and data of the user's own."""
         scenario = self.scenario
-        if not brings_own(scenario.task, scenario.training):
+        of_groups = [group.training for group in scenario.groups]
+        if not brings_own(scenario.task, scenario.training, *of_groups):
             return None
         enrolled = (
             GroupTrial(

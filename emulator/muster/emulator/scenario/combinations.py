@@ -278,6 +278,10 @@ def _withheld_by_faults(scenario: ScenarioSettings) -> Iterator[Withheld]:
 def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> Iterator[Withheld]:
     lockstep, line = scenario.clock.lockstep, group.shared_line(scenario.seed)
     yield from _withheld_by_device(group, place)
+    if group.training.given:
+        yield Withheld(Withholder.GROUP_TRAINING, "", place)
+        if (own := scenario.training.of(group.training)) != scenario.training:
+            yield from _withheld_by_steps(own)
     if (rate := group.training.learning_rate) is not None:
         yield Withheld(Withholder.GROUP_RATES, str(rate), place)
     if group.mask is not None:
@@ -300,5 +304,3 @@ def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> 
         yield Withheld(Withholder.SHARED_RATE, "", place)
     if group.device.torch_device != "cpu":
         yield Withheld(Withholder.GPU, group.device.torch_device, place)
-    if group.training.local_steps is not None or group.training.local_epochs is not None:
-        yield Withheld(Withholder.GROUP_LENGTHS, "", place)

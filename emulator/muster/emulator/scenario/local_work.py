@@ -31,10 +31,10 @@ def announced_training(training: Training, server: ServerSettings) -> Training:
     return training.model_copy(update=wanted)
 
 
-def brings_own(task: Task, training: Training) -> bool:
+def brings_own(task: Task, *training: Training | GroupTraining) -> bool:
     """Whether data, model, loss or training are the user's own."""
     tried = task.tried or task.model.tried
-    return tried or any(own_modules([task.model_dump(), training.model_dump()]))
+    return tried or any(own_modules([task.model_dump(), *(each.model_dump() for each in training)]))
 
 
 def most_steps(training: Training, length: GroupTraining, examples: int) -> int | None:
@@ -85,23 +85,41 @@ def _slowest(faults: Sequence[DeviceFault], client: str) -> float:
     return math.prod(do.effect().slowdown for do in acting if isinstance(do, LifeFault))
 
 
-def local_work_of(training: Training, lengths: Sequence[GroupTraining]) -> LocalWork:
+def local_work_of(training: Training, groups: Sequence[GroupTraining]) -> LocalWork:
     """What an aggregator may know of a scenario's local training.
 
     Args:
-        lengths: those of the groups.
+        groups: what differs in each group.
     """
     optimizer = training.optimizer
     return LocalWork(
         learning_rate=training.learning_rate,
         momentum=optimizer.momentum if isinstance(optimizer, Sgd) else 0.0,
         proximal_mu=training.proximal_mu,
-        other=list(_other(training, lengths)),
+        other=list(dict.fromkeys(_other(training, groups))),
     )
 
 
-def _other(training: Training, lengths: Sequence[GroupTraining]) -> Iterator[str]:
+def _other(training: Training, groups: Sequence[GroupTraining]) -> Iterator[str]:
     """Name the settings with which an update is not a sum of gradients with known weights."""
+    for settings in (training, *map(training.of, groups)):
+        yield from _other_steps(settings)
+    if training.trainer is not None:
+        yield f"training.trainer = {training.trainer.kind!r}"
+    if training.gradient:
+        yield "training.gradient"
+    if training.projection_radius is not None:
+        yield "training.projection_radius"
+    if training.clip_update is not None:
+        yield "training.clip_update"
+    for name in ("learning_rate", "optimizer", "proximal_mu"):
+        usual = getattr(training, name)
+        if any(group.given.get(name, usual) != usual for group in groups):
+            yield f"groups.training.{name}"
+
+
+def _other_steps(training: Training) -> Iterator[str]:
+    """Name the settings of local steps with which that is so."""
     optimizer = training.optimizer
     if not isinstance(optimizer, Sgd):
         yield f"training.optimizer = {optimizer.kind!r}"
@@ -117,16 +135,5 @@ def _other(training: Training, lengths: Sequence[GroupTraining]) -> Iterator[str
             f"training.proximal_mu · learning_rate = {training.proximal_mu * rate:g}, which is not "
             f"below 1"
         )
-    if training.trainer is not None:
-        yield f"training.trainer = {training.trainer.kind!r}"
-    if training.gradient:
-        yield "training.gradient"
-    if training.projection_radius is not None:
-        yield "training.projection_radius"
-    if training.clip_update is not None:
-        yield "training.clip_update"
-    for length in lengths:
-        if length.learning_rate not in (None, training.learning_rate):
-            yield "groups.training.learning_rate"
-    if any(training.of(length).local_steps == 0 for length in lengths):
+    if training.local_steps == 0:
         yield "local_steps = 0"

@@ -300,7 +300,7 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.APP, W.MASK): "{place}.mask: an app trains the whole model; leave mask out",
     (R.APP, W.RATIONAL): "{place}.participation: rational devices judge models on examples that "
     "muster knows; leave kind = 'rational' out",
-    (R.APP, W.GROUP_LENGTHS): "{place}.training: the app decides how long it trains; leave it out",
+    (R.APP, W.GROUP_TRAINING): "{place}.training: the app decides how it trains; leave it out",
     (R.APP, W.PARTS): "task.parts: an app trains with a model of its own; name arrays that stay "
     "on their device in task.local_arrays, and leave task.parts out",
     (R.GRADIENT, W.LOCAL_PARTS): "training.gradient: devices return a gradient and train nothing, "
