@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.own_personal import own_personal, parts_of
 from tests.recorded_fleet import recorded_groups
 
 from muster.common.clock import WallClock
@@ -266,3 +267,18 @@ def test_what_is_missing_is_said_before_anything_starts(
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     refused(scenario(), "no Docker daemon answers")
     monkeypatch.undo()
+
+
+def test_own_data_and_local_entries_give_the_same_in_containers(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    own = validate(Scenario, own_personal(tmp_path / "files"), "own")
+    contained = run(own, out=tmp_path / "contained", backend="docker")
+    processes = run(own, out=tmp_path / "processes")
+    for done in (contained, processes):
+        assert done.status == "completed"
+        assert done.ledger.device_evaluations["client"].nunique() == 3
+    found, expected = parts_of(contained.folder), parts_of(processes.folder)
+    assert found.keys() == expected.keys() == {"model", "near-0000", "near-0001", "far-0000"}
+    assert all(found.values())
+    if contained.summary["fingerprint"] == processes.summary["fingerprint"]:
+        assert found == expected

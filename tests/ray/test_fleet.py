@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.own_personal import own_personal, parts_of
 from tests.ray.conftest import at_round, model_of
 from tests.recorded_fleet import recorded_groups
 
 from muster.chaos.run_processes import processes_with, run_processes
+from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
+from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario
@@ -158,3 +161,16 @@ def test_devices_return_on_the_only_node_if_its_actor_dies(
     show = at_round(3, lose)
     done = run(planned, out=tmp_path / "ray", backend="ray", report=False, show=show)
     assert done.ledger.events("died")
+
+
+def test_own_data_and_local_entries_give_the_same_on_nodes(cluster: Any, tmp_path: Path) -> None:
+    cluster.add_node(num_cpus=1)
+    (tmp_path / "files").mkdir()
+    own = validate(Scenario, own_personal(tmp_path / "files"), "own")
+    done = run(own, out=tmp_path / "ray", backend="ray")
+    run(own, out=tmp_path / "here", report=False)
+    assert done.ledger.device_evaluations["client"].nunique() == 3
+    found = parts_of(tmp_path / "ray")
+    assert found == parts_of(tmp_path / "here")
+    assert len(found) == 4
+    assert all(found.values())
