@@ -40,24 +40,30 @@ def task_of(data: Any, test: Any, user: Any, folder: Path) -> dict[str, Any]:
         return {"name": data}
     if _is_hugging_face(data):
         return {"name": "own", "source": _saved(data, test, user, folder)}
-    arrays = dict(zip(_PAIR, _arrays(data, "data"), strict=True))
+    arrays = _arrays(data, "data")
+    inputs = [name for name in arrays if name not in _BESIDE]
     if test is not None:
-        tested = _arrays(test, "test")
-        arrays |= {f"test_{name}": array for name, array in zip(_PAIR, tested, strict=True)}
+        arrays |= {f"test_{name}": array for name, array in _arrays(test, "test").items()}
     if user is not None:
         arrays["user"] = _array(user, "user")
     path = named(folder, "data", ".npz", _parts_of(arrays))
     written(path, lambda new: _save(new, arrays))
-    found = {"kind": "npz", "path": str(path)}
+    found: dict[str, Any] = {"kind": "npz", "path": str(path)}
+    if inputs != ["x"]:
+        found["x"] = inputs
     return {"name": "own", "source": found if user is None else {**found, "user": "user"}}
+
+
+_BESIDE = ("y", "user")
+"""The names of arrays that are no inputs."""
 
 
 def _is_hugging_face(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "datasets"
 
 
-def _arrays(data: Any, what: str) -> tuple[Array, Array]:
-    """The examples and their labels."""
+def _arrays(data: Any, what: str) -> dict[str, Array]:
+    """The inputs by name, which is x for a single one, and y, the labels."""
     if isinstance(data, DataLoader):
         raise ConfigError(f"{what}: expected a data set, found a DataLoader; give its `dataset`")
     if isinstance(data, TensorDataset) and len(data.tensors) == len(_PAIR):
@@ -67,13 +73,22 @@ def _arrays(data: Any, what: str) -> tuple[Array, Array]:
     if not isinstance(data, (tuple, list)) or len(data) != len(_PAIR):
         shown = f"{len(data)} values" if isinstance(data, (tuple, list)) else type(data).__name__
         raise ConfigError(f"{what}: expected {_EXPECTED}, found {shown}")
-    x, y = (_array(part, f"{what}, {name}") for part, name in zip(data, _PAIR, strict=True))
-    if not x.ndim or not y.ndim or len(x) != len(y):
+    inputs, y = data[0], _array(data[1], f"{what}, y")
+    if not isinstance(inputs, Mapping):
+        inputs = {"x": inputs}
+    elif not inputs or inputs.keys() & {"x", *_BESIDE}:
         raise ConfigError(
-            f"{what}: expected a row of x for every label in y, found arrays of shapes {x.shape} "
-            f"and {y.shape}"
+            f"{what}: expected arrays by the names of arguments of the model, other than x, y and "
+            f"user, found {', '.join(map(str, inputs)) or 'none'}"
         )
-    return x, y
+    found = {str(name): _array(part, f"{what}, {name}") for name, part in inputs.items()}
+    for name, x in found.items():
+        if not x.ndim or not y.ndim or len(x) != len(y):
+            raise ConfigError(
+                f"{what}: expected a row of {name} for every label in y, found arrays of shapes "
+                f"{x.shape} and {y.shape}"
+            )
+    return {**found, "y": y}
 
 
 def _stacked(data: Dataset[Any], what: str) -> tuple[Array, Array]:

@@ -103,6 +103,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
         r"data, x: expected numbers, .* found objects of type float",
     ),
     "rows of two lengths": (([[1.0], [1.0, 2.0]], [0, 1]), r"data, x: expected an array"),
+    "inputs by no name": (({}, Y), r"arrays by the names of arguments .*, found none"),
+    "inputs named y": (({"y": X}, Y), r"other than x, y and user, found y"),
+    "a row short": (({"a": X, "b": X[1:]}, Y), r"expected a row of b for every label"),
     "items of two shapes": (
         Pairs([np.ones(2), np.ones(3)], [0, 1]),
         r"expected examples of one shape, found \(2,\), \(3,\)",
@@ -120,3 +123,13 @@ def test_what_is_no_examples_is_refused(tmp_path: Path, data: Any, message: str)
 def test_a_data_set_by_name_takes_no_other_examples(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"digits has examples for testing"):
         task_of("digits", (X, Y), None, tmp_path)
+
+
+def test_inputs_by_name_become_arguments_of_the_model(tmp_path: Path) -> None:
+    ids = np.arange(len(Y) * 3).reshape(len(Y), 3)
+    data = {"ids": torch.from_numpy(ids), "mask": np.ones((len(Y), 3), np.uint8)}, Y
+    found: Any = TASKS.parse(task_of(data, data, None, tmp_path))
+    dataset = found.dataset()
+    assert dataset.inputs == {"ids": (3,), "mask": (3,)}
+    assert np.array_equal(dataset.train_x["ids"], ids)
+    assert len(dataset.test_y) == len(Y)
