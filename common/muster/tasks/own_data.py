@@ -107,7 +107,9 @@ def dataset_of(
         number: Array = _values(labels, path)
         classes = 1
     else:
-        _require_whole(rows, path)
+        for part in (rows, test):
+            if part is not None:
+                _require_whole(part, path)
         names, number = np.unique(labels, return_inverse=True)
         _require_classes(names, len(labels), path)
         classes = len(names)

@@ -182,6 +182,10 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         lambda f: npz(f, x=[[1.0]] * 4, y=[0, 0.5, 1, 1]),
         r"whole number or a.*0.5",
     ),
+    "fractional test_y": (
+        lambda f: npz(f, x=[[1.0]] * 4, y=[0, 1] * 2, test_x=[[1.0]] * 2, test_y=[0, 0.5]),
+        r"whole number or a.*0.5",
+    ),
     "test of another shape": (
         lambda f: npz(f, x=[[1.0]] * 4, y=[0, 1] * 2, test_x=[[1.0, 2.0]], test_y=[0]),
         r"a.npz, test_x: expected examples of shape \(1,\) as in x, found \(2,\)",
