@@ -138,7 +138,7 @@ replays: install  ## play N=1000 drawn runs again from their life records: each 
 	$(BIN)/python -m muster.laboratory.proof --number $(if $(filter file,$(origin N)),1000,$(N)) --first $(FIRST)
 
 WORST_RUNS = $(if $(filter file,$(origin N)),40,$(N))
-worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (20 minutes; two of six are not broken so far)
+worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (40 minutes; three of ten are not broken as expected so far)
 	$(BIN)/python -m muster.laboratory.worst_case.proof --runs $(WORST_RUNS)
 
 worst-corrections: install  ## search the worst schedule for each correction of the papers that docs/studies/worst-case.json lacks, for SEEDS=9301,9302 (3 minutes of CPU a seed)
