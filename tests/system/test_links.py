@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from tests.recorded_fleet import recorded_groups
 
 from muster.common import seeds
 from muster.common.errors import ConfigError, RunFailed
@@ -19,6 +20,7 @@ from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.planning import plan
 from muster.emulator.report import link_sections, write_report
+from muster.emulator.run_audit.auditing import audit
 from muster.emulator.run_folder.folder import LEDGER
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import missing_events
@@ -173,6 +175,24 @@ class Killer:
                     command = (process / "cmdline").read_bytes()
                     if name != "server" or b"muster.server\0" in command:
                         os.kill(int(process.name), signal.SIGKILL)
+
+
+def test_groups_that_share_a_recorded_link_have_one_gateway_and_are_run_as_planned(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    groups = recorded_groups(tmp_path / "files")
+    planned = scenario(groups=groups, server={"rounds": 4, "deadline_s": 30.0})
+    done = run(planned, out=tmp_path / "run")
+    found = {group.name: group for group in plan(planned).groups}
+    answers = done.ledger.answers
+    for name, of_plan in found.items():
+        accepted = answers[
+            answers["client"].str.startswith(name) & (answers["decision"] == "accept")
+        ]
+        by_round = accepted.groupby("round").size().reindex(range(1, 5), fill_value=0)
+        assert list(by_round) == list(of_plan.accepted)
+    assert {event["group"] for event in done.ledger.events("traffic")} == {"region"}
+    assert audit(done.folder).agrees
 
 
 def test_slots_are_granted_as_planned_whoever_dies(scenario: MakeScenario, tmp_path: Path) -> None:
