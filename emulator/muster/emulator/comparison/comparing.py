@@ -26,7 +26,6 @@ from muster.emulator.comparison.run_set import (
     run_or_resume,
     unwatched,
 )
-from muster.emulator.export.tracking import require_trackers, tracking
 from muster.emulator.launch import doctor
 from muster.emulator.runs.supervisor import Show
 from muster.emulator.scenario.scenario import Scenario
@@ -62,12 +61,12 @@ def compare(
     Raises:
         ConfigError: a variant or the request is wrong; nothing was started.
     """
-    require_trackers(track)
+    play = _tracked(track)
     plan = make_plan(Path(scenario), vary, seeds, settings, data)
     folder = make_folder(
         f"{plan.name}-compare", None if out is None else Path(out), "muster compare", plan.to_json()
     )
-    return run_plan(folder.resolve(), plan, figures, watch, _tracked(track, folder))
+    return run_plan(folder.resolve(), plan, figures, watch, play)
 
 
 def resume_comparison(
@@ -82,20 +81,30 @@ def resume_comparison(
     Raises:
         ConfigError: `folder` has no comparison, or another process is running it.
     """
-    require_trackers(track)
+    play = _tracked(track)
     folder = Path(folder)
     plan = _read_plan(folder)
     for planned in plan.runs:
         if not has_ended(folder / planned.folder):
             doctor.require(planned.scenario)
-    return run_plan(folder.resolve(), plan, figures, watch, _tracked(track, folder))
+    return run_plan(folder.resolve(), plan, figures, watch, play)
 
 
-def _tracked(names: Sequence[str], comparison: Path) -> Play:
-    """What plays the runs of a comparison, with trackers beside each."""
+def _tracked(names: Sequence[str]) -> Play:
+    """What plays the runs of a comparison, with trackers beside each.
+
+    Raises:
+        ConfigError: as `require_trackers`.
+    """
+    if not names:
+        return run_or_resume
+    # Only now, because it imports pandas.
+    from muster.emulator.export.tracking import require_trackers, tracking
+
+    require_trackers(names)
 
     def play(folder: Path, scenario: Scenario, *, show: Show) -> str:
-        with tracking(names, comparison=comparison.resolve().name) as begin:
+        with tracking(names, comparison=folder.parent.name) as begin:
             return run_or_resume(folder, scenario, show=show, begin=begin)
 
     return play
