@@ -121,7 +121,8 @@ def _fast_values(
     values = dict(zip(columns, found.T, strict=True))
     for role, of_role in values.items():
         if role == "time":
-            first = int(of_role.argmax()) if epoch_unit(float(of_role.max())) else None
+            wrong_times = (n for n, time in enumerate(of_role) if epoch_unit(float(time)))
+            first = next(wrong_times) if epoch_unit(float(of_role.max())) else None
         elif role == "signal":
             continue
         else:
