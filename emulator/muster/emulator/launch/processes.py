@@ -10,6 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,13 @@ class Processes:
         self._reading: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
-        self._orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        """Over which the server orders processes of the nursery; the nursery has the second."""
         self._starting = StartingPrograms(clock, died, self.last_lines, _POLL_S)
         self._alive: dict[str, LocalProgram] = {}
+
+    @cached_property
+    def _orders(self) -> tuple[socket.socket, socket.socket]:
+        """The two ends over which the server orders processes of the nursery."""
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     @property
     def here(self) -> str:
@@ -283,7 +287,7 @@ class Processes:
         if self._loaded is not None:
             await self._loaded.wait()
         self._hang_up()
-        for end in self._orders:
+        for end in vars(self).get("_orders", ()):
             end.close()
         for pid in [*(program.pid for program in self._alive.values()), *below]:
             await self._gone(pid)
