@@ -191,7 +191,6 @@ def test_a_server_that_dies_while_it_writes_is_told_the_same_again(
 
 STILLBORN = """
 import os, random, signal, sys
-from functools import partial
 from pathlib import Path
 
 marks, share = Path(os.environ["STILLBORN"]), float(os.environ["STILLBORN_SHARE"])
@@ -221,6 +220,14 @@ def live_shortly(events):
     sys.addaudithook(count)
 
 
+def device_lives_shortly():
+    frame = sys._getframe()
+    while frame.f_code.co_name != "_fork":  # of the nursery
+        frame = frame.f_back
+    if frame.f_locals["name"] != "evaluation":  # whose death ends the run
+        live_shortly(40)
+
+
 victims = os.environ["STILLBORN_VICTIMS"].split()
 if "server" in victims and "muster.server" in sys.orig_argv:
     live_shortly(8000)
@@ -229,7 +236,7 @@ if "nursery" in victims and "muster.client.processes.nursery" in sys.orig_argv:
 if "gateway" in victims and "muster.emulator.gateway" in sys.orig_argv:
     live_shortly(4000)
 if "devices" in victims and "muster.client.processes.nursery" in sys.orig_argv:
-    os.register_at_fork(after_in_child=partial(live_shortly, 40))
+    os.register_at_fork(after_in_child=device_lives_shortly)
 """
 """A `sitecustomize`, which Python imports first of all. It kills processes while they start: after
 a number of audit events (imports, opened files, sockets) that is drawn from those of a start."""
