@@ -266,7 +266,10 @@ def test_a_pause_holds_a_program_that_a_restart_starts_again(
         {"do": "restart", "target": target, "when": {"event": "fault_observed"}},
     ]
     planned = scenario(
-        task={"name": "linear", "dimension": 5}, server={"rounds": 12}, faults=faults
+        task={"name": "linear", "dimension": 5},
+        training={"local_steps": 500},  # else the run may be over before it is paused
+        server={"rounds": 12},
+        faults=faults,
     )
     out = tmp_path / "run"
     # The supervisor shows the events, and it is the one that heals: it must not wait for itself.

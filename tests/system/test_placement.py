@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ def test_server_evaluation_and_devices_are_placed_where_models_are_small(
             self._pids = pids
 
         async def watch(self) -> None:
+            while "evaluation" not in self._pids():  # the nursery says soon that it has begun
+                await asyncio.sleep(0)
             found.append({name.split()[0] for name in self._pids()})
 
     monkeypatch.setattr(supervisor, "Placement", Looks)
