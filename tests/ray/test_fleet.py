@@ -38,15 +38,17 @@ PHONES = {
 """Devices that have a gateway, and a state that must survive: a battery."""
 
 
-def kill_actor(on: str) -> None:
-    """Kill the actor of a node with SIGKILL, found as the parent of the node's program."""
+def kill_actor(run_folder: Path) -> None:
+    """Kill the actor of a run's first node with SIGKILL, found as the parent of the node's
+    program."""
+    on = str(run_folder / "logs/node-1.log")
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().decode().split("\0")
             log = os.readlink(process / "fd/2")
         except OSError:
             continue
-        if "muster.emulator.launch.ray.node_program" in command and log.endswith(on):
+        if "muster.emulator.launch.ray.node_program" in command and log == on:
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
             os.kill(int(parent), signal.SIGKILL)
             return
@@ -96,7 +98,7 @@ def test_devices_of_a_lost_node_return_elsewhere(
         if dies == "node":
             cluster.remove_node(first, allow_graceful=False)
         else:
-            kill_actor("node-1.log")
+            kill_actor(tmp_path / "ray")
 
     show = at_round(3, lose)
     done = run(planned, out=tmp_path / "ray", backend="ray", report=False, show=show)
@@ -156,7 +158,7 @@ def test_devices_return_on_the_only_node_if_its_actor_dies(
         for process in run_processes(tmp_path / "ray"):  # so that the run waits for the loss
             if process.name.startswith("dev-"):
                 os.kill(process.pid, signal.SIGSTOP)
-        kill_actor("node-1.log")
+        kill_actor(tmp_path / "ray")
 
     show = at_round(3, lose)
     done = run(planned, out=tmp_path / "ray", backend="ray", report=False, show=show)
