@@ -129,13 +129,13 @@ class PendingRows:
             at: UNIX seconds for devices that are not in `answered_at`, for example because they had
                 said in an earlier round that they would be offline in this one.
         """
-        self.enter_resent(round)
         rows: list[AnswerRow] = []
         times = round.times() if round.rules.sharing else {}
         for client, member in round.cohort.items():
             if (answer := member.answer) is None:
                 continue
             if member.entered:
+                self._enter_resent(client, member)
                 continue
             member.enter()
             if answer.valuation is not None:
@@ -170,8 +170,12 @@ class PendingRows:
     def enter_resent(self, round: Round) -> None:
         """Add the bytes of models that were sent again to devices whose answers are entered."""
         for client, member in round.cohort.items():
-            if member.entered and (resent := member.enter()):
-                self._transaction.resent.append((resent, member.round, client))
+            if member.entered:
+                self._enter_resent(client, member)
+
+    def _enter_resent(self, client: str, member: CohortMember) -> None:
+        if resent := member.enter():
+            self._transaction.resent.append((resent, member.round, client))
 
     def unheard(
         self, round: Round, decision: str, clients: Sequence[str], at: float
