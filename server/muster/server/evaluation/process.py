@@ -49,7 +49,7 @@ class ModelEvaluation:
     def __init__(self, setup: Setup, clock: Clock, task: OpenTask | None = None) -> None:
         settings = read_task(setup.task)
         self._setup, self._clock = setup, clock
-        self._task = task or opened(settings, setup.population, setup.seed)
+        self._task = opened(settings, setup.population, setup.seed) if task is None else task
         self._module = self._task.module()
         self._breakdown = Breakdown(self._task, setup.population, settings.validation_ratio)
 
