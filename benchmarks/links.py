@@ -30,7 +30,7 @@ from processes import cpu_s
 
 from muster.common.clock import WallClock
 from muster.common.credentials import write_credentials
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.common.testing import made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.link_control.controller import Controller

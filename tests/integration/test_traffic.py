@@ -20,8 +20,9 @@ from muster.client.connection.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Update
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import LinkModel
 from muster.common.masks import Width
+from muster.common.shared_lines import SharedLine
 from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault

@@ -16,9 +16,10 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.credentials import GivenCredentials
 from muster.common.errors import RemoteProtocolError
-from muster.common.lines import Cell, LineTrace, SharedLine
+from muster.common.lines import LineTrace
 from muster.common.rates.cross_traffic import TrafficLoad
 from muster.common.rates.recording import Direction
+from muster.common.shared_lines import Cell, SharedLine
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pytest
 
-from muster.common.lines import SharedLine, granted
+from muster.common.shared_lines import SharedLine, granted
 from muster.emulator.gateway import slots
 from muster.emulator.scenario.population import population
 from muster.server.aggregators.facts import Cohort

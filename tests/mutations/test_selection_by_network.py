@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from muster.common.lines import BegunWork, LinkModel, SharedLine
+from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, IntArray
+from muster.common.shared_lines import BegunWork, SharedLine
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.facts import Cohort
 from muster.server.rounds.cohort import WorkTime

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.common.fluid import FluidLink, Stage, fair_rates, tree_rates
-from muster.common.lines import BegunWork, LinkModel, SharedLine
+from muster.common.lines import LinkModel
+from muster.common.shared_lines import BegunWork, SharedLine
 
 STEP_S = 0.002
 BYTES_DOWN, BYTES_UP = 1000.0, 500.0

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from muster.client.life.effort import effort_of
 from muster.common.fluid import FluidLink, Stage
-from muster.common.lines import BegunWork, LineTrace, LinkModel, SharedLine, extra_seconds
+from muster.common.lines import LineTrace, LinkModel
 from muster.common.rates.over_time import RateOverTime
+from muster.common.shared_lines import BegunWork, SharedLine, extra_seconds
 
 BYTES_DOWN, BYTES_UP = 100_000.0, 50_000.0
 TRAFFIC = BYTES_DOWN, BYTES_UP

@@ -8,15 +8,8 @@ from hypothesis import strategies as st
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.common.lines import (
-    BegunWork,
-    Cell,
-    LinkModel,
-    SharedLine,
-    extra_seconds,
-    granted,
-    turns,
-)
+from muster.common.lines import LinkModel
+from muster.common.shared_lines import BegunWork, Cell, SharedLine, extra_seconds, granted, turns
 from muster.common.units import Bandwidth, Duration, Size
 
 MEGA = 1e6

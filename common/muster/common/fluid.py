@@ -13,7 +13,8 @@ from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from muster.common.lines import BegunWork, Limit, LinkModel, SharedLine
+from muster.common.lines import Limit, LinkModel
+from muster.common.shared_lines import BegunWork, SharedLine
 
 
 def fair_rates(limits: Sequence[float], capacity: float) -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from muster.common.exchange import Call
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 
 

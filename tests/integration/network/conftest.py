@@ -12,7 +12,7 @@ from tests.integration.network.link_fleet import CONTROLLER, LinkFleet
 
 from muster.common.clock import Clock, WallClock
 from muster.common.credentials import GivenCredentials
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.common.testing import made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService

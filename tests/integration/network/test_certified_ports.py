@@ -15,7 +15,7 @@ from muster.common.clock import WallClock
 from muster.common.credentials import Credentials, GivenCredentials, TlsIdentity
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
 from muster.common.exchange import Call, Key
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.common.testing import ManualClock
 from muster.emulator.credentials.authority import Authority
 from muster.emulator.credentials.issuing import Certifier, drawn_credentials

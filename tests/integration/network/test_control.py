@@ -14,7 +14,7 @@ from tests.integration.network.link_fleet import CONTROLLER
 
 from muster.common.credentials import Credentials
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
-from muster.common.lines import SharedLine, granted
+from muster.common.shared_lines import SharedLine, granted
 from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import Ports
 from muster.emulator.link_control.controller import Controller

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.links.shape import Shape

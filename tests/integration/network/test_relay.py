@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.emulator.links.shape import Queueing, Shape, SharedState
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from muster.common.lines import SharedLine
 from muster.common.rates.recording import DIRECTIONS
+from muster.common.shared_lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.device_link import DeviceLink
 from muster.emulator.gateway.rates import Unlimited

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from muster.common.jitter import delays
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.rates import InterruptedRate, rate_of
 from muster.emulator.link_control.running_gateway import RunningGateway

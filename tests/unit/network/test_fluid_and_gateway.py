@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import pytest
 
 from muster.common.fluid import FluidLink, fair_rates
-from muster.common.lines import BegunWork, Cell, LineTrace, LinkModel, SharedLine
+from muster.common.lines import LineTrace, LinkModel
 from muster.common.rates.cross_traffic import TrafficLoad
+from muster.common.shared_lines import BegunWork, Cell, SharedLine
 from muster.emulator.gateway.flows import CellLink, DirectionalLink
 from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited, rate_of_limit
 from muster.emulator.gateway.shaping import Shaper

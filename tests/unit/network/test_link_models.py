@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from muster.common import seeds
 from muster.common.fluid import FluidLink
 from muster.common.jitter import JitterDistribution, delays
-from muster.common.lines import BegunWork, LinkModel, SharedLine
+from muster.common.lines import LinkModel
+from muster.common.shared_lines import BegunWork, SharedLine
 from muster.common.slow_start import slow_start_s
 from muster.emulator.gateway.flows import DirectionalLink, Flow
 from muster.emulator.gateway.loss import PACKET_BYTES, Loss, Stalls

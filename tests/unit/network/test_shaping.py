@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.common.fluid import tree_rates
-from muster.common.lines import Cell, SharedLine
+from muster.common.shared_lines import Cell, SharedLine
 from muster.emulator.gateway.flows import CellLink, DirectionalLink, Flow, Lane
 from muster.emulator.gateway.loss import Loss
 from muster.emulator.gateway.rates import ConstantRate, Fading, Rate, Unlimited

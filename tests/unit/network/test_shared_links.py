@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import LinkModel
+from muster.common.shared_lines import SharedLine
 from muster.emulator.fleet.packs import packs_by_gateway
 from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.links.shared import SharedLink

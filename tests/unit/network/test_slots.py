@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.common.lines import Overflow, SharedLine, granted, turns
+from muster.common.shared_lines import Overflow, SharedLine, granted, turns
 from muster.emulator.gateway.slots import SlotAllocator
 
 

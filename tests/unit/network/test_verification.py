@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from muster.common.fluid import fair_rates
-from muster.common.lines import LineTrace, SharedLine
+from muster.common.lines import LineTrace
 from muster.common.rates.cross_traffic import TrafficLoad
+from muster.common.shared_lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.shape import Shape, SharedState

@@ -7,7 +7,7 @@ import pytest
 from muster.common.errors import RunFailed
 from muster.common.exchange import Answer, Decision, Key, Outcome, Update
 from muster.common.fluid import Stage
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.server.coordination.shared_flows import SharedFlows
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.rounds.cohort import times_alone

@@ -1,7 +1,7 @@
 """The settings with which a gateway is started, and the ports where it listens."""
 
 from muster.common.config import Section
-from muster.common.lines import SharedLine
+from muster.common.shared_lines import SharedLine
 from muster.emulator.links.shape import Shape
 
 

@@ -24,7 +24,7 @@ most one slot.
 
 from dataclasses import dataclass, field
 
-from muster.common.lines import SharedLine, granted, turns
+from muster.common.shared_lines import SharedLine, granted, turns
 
 _ROUNDS_KEPT = 2
 

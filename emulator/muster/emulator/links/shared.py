@@ -10,9 +10,10 @@ from pydantic import AfterValidator, Field, model_validator
 from muster.common.bounds import DeviceCount, Name
 from muster.common.config import Section
 from muster.common.errors import listed
-from muster.common.lines import Cell, LineTrace, Overflow, SharedLine
+from muster.common.lines import LineTrace
 from muster.common.rates.cross_traffic import TrafficLoad
 from muster.common.rates.recording import DIRECTIONS, Direction
+from muster.common.shared_lines import Cell, Overflow, SharedLine
 from muster.common.units import Duration, Size
 from muster.emulator.links.settings import LEAST_BPS, LinkRate, RecordingFormat
 from muster.emulator.links.traces import TRACES

@@ -14,8 +14,8 @@ from muster.client.faults.scheduled import DeviceFault
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError
-from muster.common.lines import BegunWork, extra_seconds
 from muster.common.seeds import FloatArray, IntArray
+from muster.common.shared_lines import BegunWork, extra_seconds
 from muster.emulator.fleet.lives import by_group, life_of, members_of
 from muster.emulator.planning.group_lives import CallResults, GroupLives
 from muster.emulator.planning.result import Learning

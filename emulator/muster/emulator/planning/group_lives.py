@@ -10,8 +10,8 @@ from muster.client.life.settings import Life, PackMember
 from muster.client.life.simulation import DeviceSimulation
 from muster.client.life.states import CODE, Decided
 from muster.common.exchange import Reason
-from muster.common.lines import SharedLine, granted
 from muster.common.seeds import BoolArray, IntArray
+from muster.common.shared_lines import SharedLine, granted
 from muster.emulator.planning.result import Learning
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group

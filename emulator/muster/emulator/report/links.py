@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from muster.common.lines import LinkModel, SharedLine
+from muster.common.lines import LinkModel
+from muster.common.shared_lines import SharedLine
 from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.settings import LinkSettings
 from muster.emulator.links.shared import SharedLink

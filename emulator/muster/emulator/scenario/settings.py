@@ -18,8 +18,8 @@ from muster.common.bounds import DeviceCount, Name
 from muster.common.catalogue import read_catalogue, require_known
 from muster.common.config import Section
 from muster.common.installation import VERSION
-from muster.common.lines import SharedLine
 from muster.common.masks import AnyMasking
+from muster.common.shared_lines import SharedLine
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
 from muster.emulator.links.settings import LinkSettings

@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from muster.common.errors import RunFailed
 from muster.common.fluid import FluidLink, Stage, Work
-from muster.common.lines import BegunWork, LinkModel, SharedLine
+from muster.common.lines import LinkModel
+from muster.common.shared_lines import BegunWork, SharedLine
 from muster.server.account.run_rows import SharedWorkRow
 from muster.server.account.transaction import EndedWork
 from muster.server.coordination.shared_links import (

@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from muster.common.lines import BegunWork, LinkModel, SharedLine, extra_seconds
+from muster.common.lines import LinkModel
+from muster.common.shared_lines import BegunWork, SharedLine, extra_seconds
 from muster.server.account.run_rows import SharedWorkRow
 from muster.server.account.transaction import EndedWork
 from muster.server.fleet.devices import EnrolledDevice

@@ -6,9 +6,9 @@ from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
 from muster.common.credentials import SECRETS, SERVER, credentials_path
-from muster.common.lines import SharedLine
 from muster.common.masks import AnyMasking, UnitLayer
 from muster.common.schedules import Rate
+from muster.common.shared_lines import SharedLine
 from muster.common.tensors import Schema, TensorSpec
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.population import Oracle
