@@ -206,6 +206,10 @@ def below(pid: int) -> Iterator[int]:
             yield from below(child)
 
 
+def _is_nursery(pid: int) -> bool:
+    return b"muster.client.processes.nursery" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def third_round(event: dict[str, Any]) -> bool:
     return bool(event["event"] == "round_committed" and event["round"] >= 3)
 
@@ -219,7 +223,9 @@ def test_two_nodes_give_the_model_of_one_machine(
     assert model_of(there) == model_of(run(planned, out=tmp_path / "here", report=False))
 
 
-@pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.soak), "cut off"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("killed", marks=pytest.mark.soak), "without nursery", "cut off"]
+)
 def test_devices_of_a_lost_node_return_on_the_other(
     scenario: MakeScenario, play: Callable[..., Run], nodes: LocalNodes, tmp_path: Path, how: str
 ) -> None:
@@ -233,6 +239,10 @@ def test_devices_of_a_lost_node_return_on_the_other(
         pipe = nodes.pipes["a"]
         if how == "killed":
             pipe.program.kill()
+        elif how == "without nursery":
+            os.kill(
+                next(pid for pid in below(pipe.program.pid) if _is_nursery(pid)), signal.SIGKILL
+            )
         else:
             pipe.cut()
             # A fast run would be over before the lease. So its devices there hang until they die.

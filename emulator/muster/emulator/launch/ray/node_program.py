@@ -5,8 +5,9 @@ processes backend.
 
 It reads its settings (`NodeProcess`) and then requests from standard input, and answers on
 standard output (`messages`). All programs of the node end with it, whatever kills it. It ends when
-its input ends, and when it has heard nothing for the lease: then the backend may be on the other
-side of a broken network, where it starts these devices again.
+its input ends, when its nursery dies, with which its devices die, and when it has heard nothing for
+the lease: then the backend may be on the other side of a broken network, where it starts these
+devices again.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
 from muster.common.errors import LaunchFailed
 from muster.emulator.gateway.config import GatewayProcess
+from muster.emulator.launch.backend import ending
 from muster.emulator.launch.doctor import raise_file_limit
 from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.ray.messages import failure_to_json
@@ -72,24 +74,21 @@ class NodeProgram:
         self._heard = clock.monotonic()
         self._told: dict[str, int] = {}
         self._handling = set[asyncio.Task[None]]()
+        self._nursery = f"nursery-{config.name}"
+        self._ending = asyncio.Event()
         self._processes = Processes(
-            Path(config.folder),
-            clock,
-            self._died,
-            spawn=config.spawn,
-            nursery=f"nursery-{config.name}",
+            Path(config.folder), clock, self._died, spawn=config.spawn, nursery=self._nursery
         )
 
     async def serve(self, requests: asyncio.StreamReader) -> None:
-        """Handle requests until there are no more, or nothing has come for the lease. Then end all
-        programs of the node."""
-        ending = [
-            asyncio.create_task(part)
-            for part in (self._read(requests), self._lease(), self._tell_all())
-        ]
-        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*ending, *self._handling):
+        """Handle requests until there are no more, nothing has come for the lease, or the nursery
+        has died. Then end all programs of the node."""
+        waiting = self._read(requests), self._lease(), self._ending.wait()
+        parts = [asyncio.create_task(part) for part in (*waiting, self._tell_all())]
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*parts, *self._handling):
             task.cancel()
+        self._ending.set()
         await self._processes.close()
         await self._processes.pauses.close()
 
@@ -119,6 +118,14 @@ class NodeProgram:
         self._told = alive
 
     def _died(self, name: str, status: int) -> None:
+        if self._ending.is_set():
+            return
+        if name == self._nursery:
+            logging.getLogger("muster.emulator").error(
+                "the nursery %s: all programs of this node end", ending(status)
+            )
+            self._ending.set()
+            return
         self._tell()
         self._send({"died": name, "status": status})
 
