@@ -65,4 +65,4 @@ def shown_by(*arguments: str) -> Iterator[Page]:
             yield Page(program.stdout)
         finally:
             program.send_signal(signal.SIGINT)
-            assert program.wait(30) == 0
+            assert program.wait(120) == 0

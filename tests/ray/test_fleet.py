@@ -14,6 +14,7 @@ import pytest
 from tests.own_personal import own_personal, parts_of
 from tests.ray.conftest import at_round, model_of
 from tests.recorded_fleet import recorded_groups
+from tests.run_folders import has_committed
 
 from muster.chaos.run_processes import processes_with, run_processes
 from muster.common.config import validate
@@ -117,7 +118,7 @@ def test_a_command_that_dies_leaves_nothing_and_can_be_resumed(
     out = tmp_path / "ray"
     arguments = ["run", str(tmp_path / "scenario.toml"), "--backend", "ray", "--out", str(out)]
     with subprocess.Popen([*MUSTER, *arguments]) as driver:
-        while not _has_committed(out, 3):
+        while not has_committed(out, 3):
             assert driver.poll() is None
             time.sleep(0.05)
         driver.send_signal(signal.SIGKILL)
@@ -128,11 +129,6 @@ def test_a_command_that_dies_leaves_nothing_and_can_be_resumed(
     resume(out, backend="ray", report=False)
     run(planned, out=tmp_path / "here", report=False)
     assert model_of(out) == model_of(tmp_path / "here")
-
-
-def _has_committed(folder: Path, rounds: int) -> bool:
-    journal = folder / "journal.jsonl"
-    return journal.exists() and journal.read_text().count('"round_committed"') >= rounds
 
 
 def test_a_cluster_that_is_too_small_is_refused_before_anything_starts(

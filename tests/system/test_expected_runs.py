@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.run_folders import has_committed
 
 from muster.emulator.run_audit import audit
 
@@ -71,8 +72,7 @@ def test_a_run_that_was_killed_and_resumed_passes_its_audit(
     run = subprocess.Popen(
         command(tmp_path, planned), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    journal = tmp_path / "run/journal.jsonl"
-    while not (journal.exists() and journal.read_bytes().count(b"round_committed") > 3):
+    while not has_committed(tmp_path / "run", 4):
         assert run.poll() is None
     run.kill()
     run.wait(60)
