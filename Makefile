@@ -103,10 +103,12 @@ site: .venv-site/installed  ## build the pages as a site with search, .site/html
 	$(PYTHON) docs/website/stage.py
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --config-file docs/website/mkdocs.yml
 
-soak: install  ## the long tests, and the crash tests with 20 kills of every sort (about 25 minutes)
+soak: install .venv-extras/installed  ## the long tests, all sets of parameters, more examples, and 20 kills of every sort (about an hour)
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
 	MUSTER_SOAK=1 $(BIN)/pytest tests/simulation/test_claims.py
-	MUSTER_SOAK=1 MUSTER_TEST_DOCKER=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations
+	MUSTER_SOAK=1 $(BIN)/pytest --numprocesses auto tests/property
+	MUSTER_SOAK=1 MUSTER_TEST_DOCKER=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations --ignore tests/ray $(NEED_EXTRAS:%=--ignore %)
+	MUSTER_SOAK=1 MUSTER_TEST_RAY=1 .venv-extras/bin/pytest -m soak -p no:unraisableexception tests/ray $(NEED_EXTRAS)
 
 FLIPS ?= 10000
 flips: install  ## flip FLIPS=10000 single bits in the files of run folders: each is noticed by name, or changes nothing

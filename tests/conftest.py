@@ -17,10 +17,11 @@ from muster.common.processes import OWN_CODE
 # are derived from the test itself, so that a failure on one machine is a failure on every machine.
 # `make test-fast` takes the profile `fast`.
 settings.register_profile(
-    "muster", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "long", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("fast", settings.get_profile("muster"), max_examples=20)
-settings.load_profile("muster")
+settings.register_profile("muster", settings.get_profile("long"), max_examples=50)
+settings.register_profile("fast", settings.get_profile("long"), max_examples=20)
+settings.load_profile("long" if os.environ.get("MUSTER_SOAK") == "1" else "muster")
 
 # A shell starts commands in the background with SIGINT ignored, and programs inherit that. The
 # tests that interrupt a program need the default.
@@ -31,9 +32,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     """Record the outcomes where CI asks for it. Neither the processes of pytest-xdist nor runs of
     pytest that a test starts find the variable, so each test is recorded once."""
+    config.pluginmanager.register(Sampling())
     file = os.environ.pop("MUSTER_OUTCOMES", None)
     if file:
         config.pluginmanager.register(Recorder(Path(file)))
+
+
+class Sampling:
+    """Makes soak tests of all sets of parameters of a sampled test, except as many as its marker
+    says, evenly spread over all of them, also of those that -k or -m leave out."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        sets: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            if item.get_closest_marker("sampled"):
+                sets.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        for same in sets.values():
+            (marker,) = same[0].iter_markers("sampled")
+            (number,) = marker.args
+            played = {place * len(same) // number for place in range(number)}
+            for place, item in enumerate(same):
+                if place not in played:
+                    item.add_marker(pytest.mark.soak)
 
 
 @pytest.hookimpl(trylast=True)

@@ -175,6 +175,7 @@ def test_ten_devices_come_up_are_followed_stopped_and_taken_down(
     assert works(again) == done
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["gateway-dev", "dev-0001"])
 def test_what_is_killed_comes_back_and_the_run_goes_on(
     muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path, name: str
@@ -248,6 +249,7 @@ def test_a_fleet_without_restarts_fails_as_that_of_a_run_does(
     assert json.loads((folder / "summary.json").read_text())["status"] == "failed"
 
 
+@pytest.mark.soak
 def test_a_fleet_whose_supervisor_was_killed_says_so_and_goes_on_with_another(
     muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path
 ) -> None:
@@ -297,6 +299,7 @@ def test_a_device_has_no_way_but_its_gateway(
     works(muster("down", folder))
 
 
+@pytest.mark.soak
 def test_a_fleet_goes_on_from_its_file_as_somebody_has_edited_it(
     muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path
 ) -> None:
@@ -340,6 +343,7 @@ def test_a_ctrl_c_while_it_comes_up_leaves_nothing(
     assert names_left(docker, folder) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("gone", [False, True], ids=["its folder is there", "its folder is gone"])
 def test_what_a_killed_up_left_is_taken_down(
     muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path, gone: bool

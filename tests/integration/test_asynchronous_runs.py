@@ -188,6 +188,7 @@ def test_the_model_is_that_of_the_formula(
     require_formula(read, tmp_path / "run", MODES[mode], formula, stale=2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rule", "formula", "mode"),
     [

@@ -217,6 +217,7 @@ RATIONAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", RATIONAL)
 def test_the_weights_of_rational_devices_are_derived_again(tmp_path: Path, name: str) -> None:
     rule, utility = RATIONAL[name]
@@ -248,6 +249,7 @@ def changed(folder: Path, name: str, entry: str, add: float) -> None:
         )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("rule", "name", "entry", "add", "what"),
     [

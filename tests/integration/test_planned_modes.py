@@ -209,6 +209,7 @@ def assert_the_account_says_the_same(account: Account, group: GroupPlan) -> None
     assert not (said["outcome"] == "refused").any()
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_the_plan_says_what_the_ledger_says(tmp_path: Path, name: str) -> None:
     read = scenario(name)
@@ -283,6 +284,7 @@ def modelled(name: str) -> Scenario:
     return scenario(name, {"clock": {"kind": "modelled", "round_s": 4.0}, **MODELLED[name]})
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(MODELLED))
 def test_the_plan_knows_the_times_of_rounds_that_last_as_long_as_their_work(
     tmp_path: Path, name: str
@@ -300,6 +302,7 @@ def test_the_plan_knows_the_times_of_rounds_that_last_as_long_as_their_work(
             assert_the_calls_are_the_same(account, group)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(MODELLED))
 def test_a_run_that_is_killed_has_the_same_rounds_at_the_same_times(
     tmp_path: Path, name: str

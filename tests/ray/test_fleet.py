@@ -81,6 +81,7 @@ def test_tables_and_recordings_are_read_on_nodes_and_groups_share_a_link(
     assert done.ledger.answers["modelled_s"].nunique() > 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dies", ["node", "actor"])
 def test_devices_of_a_lost_node_return_elsewhere(
     cluster: Any, scenario: MakeScenario, tmp_path: Path, dies: str
@@ -109,6 +110,7 @@ def test_devices_of_a_lost_node_return_elsewhere(
     assert {event["cause"] for event in deaths} == {"its node was lost"}
 
 
+@pytest.mark.soak
 def test_a_command_that_dies_leaves_nothing_and_can_be_resumed(
     cluster: Any, scenario: MakeScenario, tmp_path: Path
 ) -> None:

@@ -301,6 +301,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
     gc.unfreeze()
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("name", fleets())
 def test_a_field_costs_nobody_else_anything(stage: Callable[[str], Stage], name: str) -> None:
     """Values of a field at their limits, one after the other; every field in `make soak`. A run has
@@ -313,6 +314,7 @@ def test_a_field_costs_nobody_else_anything(stage: Callable[[str], Stage], name:
     assert not wrong
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", fleets() if SOAK else sorted(fleets().keys() - {*RULES}))
 def test_fields_together_cost_nobody_else_anything(
     stage: Callable[[str], Stage], name: str

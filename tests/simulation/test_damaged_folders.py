@@ -196,6 +196,7 @@ def test_a_killed_run_ends_with_the_same_model(
         assert resumed(world, folder) == world.expected
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("damage", [damage for damage, _ in DAMAGES])
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from muster.simulation.fleet import scenarios
 from muster.simulation.history import RAN_DRY
 from muster.simulation.search import HistoryPlan, Simulator
 
-HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "60"))
 """Random histories that are played; other seeds than those of `make simulate`."""
 
 FLEETS_OF_TESTS = [*sorted(scenarios()), *(f"fleet-{number}" for number in range(6))]
@@ -105,6 +105,7 @@ def test_faults_strike(simulated: Simulator) -> None:
         assert not outcome.violations
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("scenario", FLEETS_OF_TESTS)
 def test_a_full_disk_is_not_blamed_on_a_process(simulated: Simulator, scenario: str) -> None:
     for write in (1, 2, 3):
@@ -112,6 +113,7 @@ def test_a_full_disk_is_not_blamed_on_a_process(simulated: Simulator, scenario: 
         assert not simulated.play(plan).violations, plan
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("scenario", FLEETS_OF_TESTS)
 def test_a_server_that_was_stopped_blames_no_device(simulated: Simulator, scenario: str) -> None:
     """The longest pause also ends connections, and is longer than `server.stall_s`."""
@@ -178,7 +180,7 @@ def test_a_server_that_is_killed_between_any_two_rounds_takes_the_same_course(
     """What a round does depends on what earlier rounds have learned of absent devices and of
     transfers under way, and a restarted server knows only what the ledger has."""
     steps = simulated.reference(scenario).extent.processes["server"]
-    for step in range(steps // 10, steps, steps // 40):
+    for step in range(steps // 10, steps, steps // 20):
         plan = HistoryPlan(scenario, 0, (Kill("server", step),))
         assert not simulated.play(plan).violations, plan
 

@@ -244,6 +244,7 @@ def _rule(rule: str, factor: float, part: str = "A") -> Callable[[StudyRun, floa
     return change
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("claim", "change"),
     [

@@ -287,6 +287,7 @@ def test_weights_that_do_without_the_link_break_what_is_said_of_it() -> None:
     assert not any("oracle" in text for text in broken)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("gaps", "words"),
     [

@@ -277,6 +277,7 @@ def test_runs_that_went_as_claimed_make_all_claims_hold(options: Options) -> Non
     assert failing(judged(options)) == []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("pulls", "words"),
     [

@@ -85,6 +85,7 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
         assert (held.round, held.after.trained) == (rounds, rounds)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("size", "victims"),
     [
@@ -287,6 +288,7 @@ def sha256_of_short(scenario: MakeScenario, tmp_path_factory: pytest.TempPathFac
     return str(done.summary["model_sha256"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("victims", "kills"), [("server", KILLS), ("devices", KILLS), ("gateway", 2), ("nursery", 2)]
 )

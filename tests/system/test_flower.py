@@ -71,6 +71,7 @@ def test_the_example_learns_with_the_data_and_the_rule_that_it_names(undisturbed
     assert np.abs(tensors["layers.1.running_mean"]).max() > 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", ["device", "server"])
 def test_kills_change_neither_the_model_nor_the_state_of_the_apps_contexts(
     undisturbed: Run, tmp_path: Path, part: str
@@ -111,6 +112,7 @@ def test_what_the_strategy_aggregates_is_in_the_ledger(with_strategy: Run) -> No
     assert list(measured.index) == list(range(1, 16))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.timeout(1200)  # every restart plays all rounds of the app again
 @pytest.mark.parametrize("part", ["device", "server"])
 def test_kills_change_no_version_that_a_strategy_makes(

@@ -257,6 +257,7 @@ def test_the_server_and_the_devices_wait_for_their_turn_on_a_core(going: Command
 # --- stopping ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_middle_of_a_run_stops_it_and_leaves_nothing(
     going: Command, folder: Path, number: int
@@ -337,6 +338,7 @@ def start_with(
     return start
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("setting", "name"),
     [("task.name", "Hangs"), ("server.aggregator", "HangsInTheServer")],

@@ -71,6 +71,7 @@ PARTS = {"task": {"name": "linear", "model": "mlp", "hidden": [8]}}
 """A model with hidden units."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("mode", "masks"),
     [

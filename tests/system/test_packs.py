@@ -24,6 +24,7 @@ SMALL = {"name": "linear", "dimension": 5, "heterogeneity": 1.0}
 LARGE = {"name": "digits", "model": "mlp", "hidden": [300]}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("task", "compression"),
     [

@@ -33,6 +33,7 @@ PHONE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("aggregator", "utility", "life"),
     [

@@ -41,6 +41,7 @@ def untracked(long: Scenario, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(running.run(long, out=folder, report=False).summary["model_sha256"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("what", "wandb"), BAD.items(), ids=BAD)
 def test_a_bad_tracker_neither_stops_nor_changes_a_run(
     tmp_path: Path,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,27 @@ def test_no_long_test_is_skipped_in_silence_when_long_ones_are_asked_for(
     assert done.returncode == status, done.stdout
     said = "test_of_containers is a soak test, but would be skipped: containers: make test-docker"
     assert (said in done.stderr) == (asked == "1")
+
+
+SAMPLED = """
+import pytest
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("number", range(5))
+def test_numbers(number): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "played"),
+    [("0", (), {0, 2}), ("0", ("-k", "2 or 3"), {2}), ("1", (), range(5))],
+)
+def test_a_sampled_test_is_played_with_few_of_its_sets_unless_long_ones_are_asked_for(
+    tmp_path: Path, asked: str, options: tuple[str, ...], played: Iterable[int]
+) -> None:
+    (tmp_path / "test_sampled.py").write_text(SAMPLED)
+    done = _pytest_in(tmp_path, "-v", *options, MUSTER_SOAK=asked)
+    found = {each for each in range(5) if f"test_numbers[{each}] PASSED" in done.stdout}
+    assert found == set(played), done.stdout
 
 
 def _pytest_in(folder: Path, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
