@@ -1,5 +1,6 @@
 """Whole runs of devices that take different numbers of local steps, or whose losses count."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ from safetensors.numpy import load_file
 
 from muster.client.training.local import train
 from muster.client.training.settings import GroupTraining
+from muster.client.training.trainer import Trained
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of
+from muster.emulator.planning import plan
 from muster.emulator.records.account import Account
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
@@ -20,6 +23,18 @@ from muster.simulation.whole_run import simulate_run
 from muster.tasks.parts import vector_of
 
 STEPS = {"quick": 20, "slow": 2}
+
+
+def halved(*given: Any, **named: Any) -> Trained:
+    """A trainer of one's own."""
+    trained = train(*given, **named)
+    return replace(trained, delta=trained.delta / 2)
+
+
+def as_grouped(client: str, examples: int, *, longer: int = 0) -> dict[str, int]:
+    """What `quadratics` says of groups, said of devices."""
+    assert examples > 0
+    return {"local_steps": STEPS[client.rpartition("-")[0]] + longer}
 
 
 def quadratics(aggregator: str | dict[str, Any], rounds: int, **training: Any) -> Scenario:
@@ -187,6 +202,10 @@ def test_settings_of_all_groups_are_those_of_the_scenario(tmp_path: Path) -> Non
         "optimizer": {"kind": "sgd", "momentum": 0.5, "weight_decay": 0.1},
         "clip_norm": 0.5,
         "proximal_mu": 0.2,
+        "clip_update": 0.05,
+        "update_noise": 1e-3,
+        "projection_radius": 0.1,
+        "trainer": f"{__name__}:halved",
     }
     everywhere = quadratics("fedavg", 3, **settings)
     own = validate(GroupTraining, settings, "test").given
@@ -197,9 +216,72 @@ def test_settings_of_all_groups_are_those_of_the_scenario(tmp_path: Path) -> Non
     in_groups = quadratics("fedavg", 3, batch_size=1).model_copy(update={"groups": groups})
     expected, found = played(everywhere, tmp_path / "a"), played(in_groups, tmp_path / "b")
     np.testing.assert_array_equal(found, expected)
-    for name in ("optimizer", "clip_norm", "proximal_mu"):  # each of them matters
-        without = quadratics("fedavg", 3, **{k: v for k, v in settings.items() if k != name})
-        assert (played(without, tmp_path / name) != expected).any()
+    for left in (
+        ["optimizer"],
+        ["clip_norm"],
+        ["proximal_mu"],
+        ["projection_radius"],
+        ["trainer"],
+        ["update_noise"],
+        ["update_noise", "clip_update"],
+    ):  # each of them matters
+        without = quadratics("fedavg", 3, **{k: v for k, v in settings.items() if k not in left})
+        assert (played(without, tmp_path / "-".join(left)) != expected).any(), left
+
+
+def by_device(function: object, deadline_s: float | None = None, **group: Any) -> Scenario:
+    """Groups that do not differ, and a function for each device."""
+    usual = quadratics("fedavg", 3)
+    groups = [{"name": each.name, "count": each.count, **group} for each in usual.groups]
+    training = {**usual.training.model_dump(exclude_none=True), "by_device": function}
+    values = {**usual.model_dump(exclude_none=True), "groups": groups, "training": training}
+    values["server"]["deadline_s"] = deadline_s
+    return validate(Scenario, values, "by device")
+
+
+def test_settings_of_devices_are_those_of_their_groups(tmp_path: Path) -> None:
+    expected = played(quadratics("fedavg", 3), tmp_path / "groups")
+    function = f"{__name__}:as_grouped"
+    found = played(by_device(function, devices_per_process=3), tmp_path / "devices")
+    np.testing.assert_array_equal(found, expected)
+    longer = by_device({"kind": function, "longer": 1}, 50.0, device={"examples_per_s": 1.0})
+    assert (played(longer, tmp_path / "longer") != expected).any()
+    with Account(tmp_path / "longer") as account:
+        sent = account.contributions
+    steps = sent["client"].str.rpartition("-")[0].map(STEPS) + 1
+    np.testing.assert_array_equal(sent["steps"], steps)
+    late = {group.name: int(group.late.sum()) for group in plan(longer).groups}
+    assert late == {"quick": 9, "slow": 0}
+    outcomes = sent.groupby(sent["client"].str.rpartition("-")[0])["reason"].value_counts()
+    assert outcomes["quick"].to_dict() == {"deadline": 9}
+
+
+def nothing(client: str, examples: int) -> None:
+    """Says nothing, where a table is expected."""
+
+
+def wrong(client: str, examples: int) -> dict[str, int]:
+    return {"local_step": examples}
+
+
+def failing(client: str, examples: int) -> dict[str, int]:
+    raise KeyError(client)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (nothing, "for quick-0000: expected a table such as {'local_epochs': 2}, .* found None"),
+        (wrong, "for quick-0000: 1 mistake\n  local_step: "),
+        (failing, "for quick-0000: it raised KeyError: 'quick-0000'"),
+    ],
+)
+def test_a_function_by_device_that_says_something_else_is_refused_before_the_start(
+    tmp_path: Path, function: Any, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        simulate_run(by_device(f"{__name__}:{function.__name__}"), tmp_path / "run")
+    assert not (tmp_path / "run/ledger.sqlite").exists()
 
 
 @pytest.mark.parametrize(
@@ -209,6 +291,12 @@ def test_settings_of_all_groups_are_those_of_the_scenario(tmp_path: Path) -> Non
         ("fednova", {"proximal_mu": 0.5}, r"found groups.training.proximal_mu"),
         ("fednova", {"optimizer": {"kind": "sgd", "momentum": 0.9}}, "found groups.training.optim"),
         ("scaffold", {"optimizer": {"kind": "sgd", "momentum": 0.9}}, "holds only for plain SGD"),
+        ("scaffold", {"projection_radius": 1.0}, "found training.projection_radius"),
+        ("fednova", {"trainer": f"{__name__}:halved"}, "found training.trainer = "),
+        ("fednova", {"clip_update": 1.0}, "found training.clip_update"),
+        ("fednova", {"by_device": f"{__name__}:as_grouped"}, "found training.by_device"),
+        ("q-fedavg", {"by_device": f"{__name__}:as_grouped"}, "may give devices others"),
+        ("fedavg", {"update_noise": 1.0}, "needs clip_update"),
     ],
 )
 def test_rules_that_compute_with_steps_refuse_other_steps_of_a_group(

@@ -285,7 +285,7 @@ def test_a_length_is_given_once() -> None:
 
 def test_the_server_knows_how_many_steps_each_device_can_take() -> None:
     training = Training(local_epochs=2, batch_size=10)
-    assert most_steps(training, GroupTraining(), 95) == 20
-    assert most_steps(training, GroupTraining(local_steps=3), 95) == 3
+    assert most_steps(training, 95) == 20
+    assert most_steps(training.of(GroupTraining(local_steps=3)), 95) == 3
     own = training.model_copy(update={"trainer": object()})
-    assert most_steps(own, GroupTraining(), 95) is None
+    assert most_steps(own, 95) is None

@@ -87,6 +87,9 @@ class Withholder(StrEnum):
     TRAINER = "training.trainer"
     """A function of the user trains."""
 
+    BY_DEVICE = "training.by_device"
+    """A function of the user says what differs for each device."""
+
     PROJECTION = "training.projection_radius"
     """Training moves all parameters onto a ball."""
 

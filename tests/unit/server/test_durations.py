@@ -119,19 +119,19 @@ FAULTS = [
 @pytest.mark.parametrize(("client", "factor"), [("a", 15.0), ("b", 3.0), ("c", 1.0)])
 def test_training_takes_longest_under_all_its_faults(client: str, factor: float) -> None:
     """Two passes over 100 examples at 40 a second take 5 s."""
-    known = training_time(TRAINING, GroupTraining(), client, 100, 40.0, FAULTS)
+    known = training_time(TRAINING, client, 100, 40.0, FAULTS)
     assert known == TrainingTime(least_s=5.0, most_s=5.0 * factor)
 
 
 def test_the_length_of_the_group_decides() -> None:
-    known = training_time(TRAINING, GroupTraining(local_steps=3), "c", 100, 40.0, [])
+    known = training_time(TRAINING.of(GroupTraining(local_steps=3)), "c", 100, 40.0, [])
     assert known == TrainingTime(least_s=0.75, most_s=0.75)  # 3 minibatches of 10
 
 
 def test_without_a_speed_training_takes_no_time() -> None:
-    assert training_time(TRAINING, GroupTraining(), "a", 100, None, FAULTS) == TrainingTime()
+    assert training_time(TRAINING, "a", 100, None, FAULTS) == TrainingTime()
 
 
 def test_a_scenario_whose_work_no_message_can_state_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"training of a takes 3e\+12 modelled seconds, expected"):
-        training_time(TRAINING, GroupTraining(), "a", 100_000_000, 0.001, FAULTS)
+        training_time(TRAINING, "a", 100_000_000, 0.001, FAULTS)

@@ -142,17 +142,18 @@ class Learner:
         faults = self._acting(round, step)
         examples = self._examples(faults)
         control = None
-        if work.training.control_variates:
+        training = self._training(work)
+        if training.control_variates:
             received, of_server = np.split(received, 2)
             control = Control.of(of_server, before.control)
-        own, trainer = before.own, work.training.trainer
+        own, trainer = before.own, training.trainer
         with training_errors(self.client):
-            measured, others = self._measured(call, received, before, work.training)
+            measured, others = self._measured(call, received, before, training)
             if self._hosted is not None:
                 trained, own = train_hosted(
                     self._hosted,
                     received,
-                    work.training,
+                    training,
                     seed=work.seed,
                     client=self.client,
                     index=self._index,
@@ -169,7 +170,7 @@ class Learner:
                     self._module,
                     received,
                     examples,
-                    work.training,
+                    training,
                     seed=work.seed,
                     client=self.client,
                     round=round,
@@ -183,7 +184,7 @@ class Learner:
                     own = kept_state.to_bytes(state, trainer.kind)
         sent, kept = trained.delta, b""
         if control is not None:
-            change = control.change(trained, work.training.learning_rate_at(round))
+            change = control.change(trained, training.learning_rate_at(round))
             sent, kept = np.concatenate([sent, change]), (control.own + change).tobytes()
         if judgement is not None and self._judge is not None:
             own = self._judge.conclude(call, judgement, received, trained.delta).to_bytes()
@@ -294,7 +295,7 @@ class Learner:
                 self._module,
                 judgement.own,
                 examples,
-                work.training,
+                self._training(work),
                 seed=work.seed,
                 client=self.client,
                 round=call.key.round,
@@ -428,7 +429,11 @@ class Learner:
         """Modelled seconds of training in a round: examples seen divided by the device's speed."""
         if self._speed is None:
             return 0.0
-        return work.training.examples_seen(len(self.examples)) / self._speed
+        return self._training(work).examples_seen(len(self.examples)) / self._speed
+
+    def _training(self, work: TrainingConfig) -> Training:
+        """The device's own training."""
+        return work.training.of_device(self.client, len(self.examples))
 
 
 def _outputs(module: nn.Module) -> int:

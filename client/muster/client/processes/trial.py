@@ -108,6 +108,7 @@ def try_task(task: OpenTask, trial: Trial, seed: int) -> None:
         if index < 0:  # nobody in the group has examples
             continue
         examples = task.client(index)
+        settings = settings.of_device(client, len(examples))
         _try_loss(task, module, examples, client)
         _try_one(task, module, examples, group, settings)
         _try_training(task, module, received, examples, settings, seed, client)

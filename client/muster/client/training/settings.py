@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from muster.client.training.by_device import AnyByDevice
 from muster.client.training.optimizers import PLAIN, AnyOptimizer
 from muster.client.training.trainer import AnyTrainer
 from muster.common.bounds import (
@@ -16,7 +17,8 @@ from muster.common.bounds import (
     NotNegative,
     Positive,
 )
-from muster.common.config import Section
+from muster.common.config import Section, validate
+from muster.common.errors import ConfigError
 from muster.common.schedules import Rate, rate_at
 
 
@@ -33,8 +35,8 @@ AnyBatchSize = Annotated[ExampleCount | Literal["full"], BeforeValidator(_batch_
 """The size of a minibatch as a setting."""
 
 
-class GroupTraining(Section):
-    """What differs in the local training of a group's devices from what `training` says."""
+class DeviceTraining(Section):
+    """What may differ in the local training of a device from that of others of its group."""
 
     local_steps: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """Number of minibatch steps in a round, instead of the length that `training` gives."""
@@ -49,16 +51,6 @@ class GroupTraining(Section):
     learning_rate: Rate | None = None
     """The learning rate, a number or a schedule over rounds, instead of that of `training`."""
 
-    optimizer: AnyOptimizer | None = None
-    """How a device takes its local steps, instead of the optimizer of `training`: a name, or a
-    table, for example with its own momentum and weight decay."""
-
-    clip_norm: Positive | None = None
-    """Largest norm of the gradient of a local step, instead of that of `training`."""
-
-    proximal_mu: NotNegative | None = None
-    """μ of FedProx, instead of that of `training`."""
-
     @model_validator(mode="after")
     def _once(self) -> Self:
         _length_once(self.local_steps, self.local_epochs)
@@ -70,6 +62,35 @@ class GroupTraining(Section):
         found = {name: getattr(self, name) for name in type(self).model_fields}
         some = {name: value for name, value in found.items() if value is not None}
         return (dict.fromkeys(_LENGTH) if some.keys() & _LENGTH else {}) | some
+
+
+class GroupTraining(DeviceTraining):
+    """What differs in the local training of a group's devices from what `training` says."""
+
+    optimizer: AnyOptimizer | None = None
+    """How a device takes its local steps, instead of the optimizer of `training`: a name, or a
+    table, for example with its own momentum and weight decay."""
+
+    clip_norm: Positive | None = None
+    """Largest norm of the gradient of a local step, instead of that of `training`."""
+
+    proximal_mu: NotNegative | None = None
+    """μ of FedProx, instead of that of `training`."""
+
+    clip_update: Positive | None = None
+    """Largest norm of what a device returns, instead of that of `training`."""
+
+    update_noise: NotNegative | None = None
+    """Standard deviation of the noise on what a device returns, instead of that of `training`."""
+
+    projection_radius: Positive | None = None
+    """Radius of the ball onto which parameters are projected, instead of that of `training`."""
+
+    trainer: AnyTrainer | None = None
+    """Your own training function, instead of that of `training`."""
+
+    by_device: AnyByDevice | None = None
+    """Your function that says what differs for each device, instead of that of `training`."""
 
 
 _LENGTH = {"local_steps", "local_epochs"}
@@ -142,6 +163,13 @@ class Training(Section):
     `muster.client.training.local.train`, or a table with that name as `kind` and the function's
     settings. The function receives the other keys of this table."""
 
+    by_device: AnyByDevice | None = None
+    """Your own function that says what differs for each device: `"module:function"`, or a table
+    with that name as `kind` and the function's settings. It receives the device's name and its
+    number of examples, and returns a table with any of `local_steps`, `local_epochs`, `batch_size`
+    and `learning_rate`; an empty one changes nothing. Several programs call it, so it has to return
+    the same for the same device."""
+
     together: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Largest number of devices of a process that train at the same time, as one computation. It
     saves time if a model is small and a process has many devices (`groups.devices_per_process`).
@@ -177,7 +205,7 @@ class Training(Section):
 
     def examples_seen(self, held: int) -> int:
         """Number of examples seen in a round by a device that holds `held` examples."""
-        if self.local_steps is None:
+        if self.local_steps is None or not held:
             return (self.local_epochs or 1) * held
         size = self.minibatch(held)
         passes, steps = divmod(self.local_steps, math.ceil(held / size))
@@ -189,9 +217,29 @@ class Training(Section):
             return self.local_steps or 0
         return (self.local_epochs or 1) * math.ceil(held / self.minibatch(held))
 
-    def of(self, group: GroupTraining) -> Self:
-        """Return these settings with what differs in a group."""
-        return self.model_copy(update=given) if (given := group.given) else self
+    def of(self, differs: DeviceTraining) -> Self:
+        """Return these settings with what differs in a group, or for a device."""
+        return self.model_copy(update=given) if (given := differs.given) else self
+
+    def of_device(self, client: str, examples: int) -> Self:
+        """Return these settings with what `by_device` says of a device.
+
+        Raises:
+            ConfigError: the function fails, or returns something else than such settings.
+        """
+        if self.by_device is None or not examples:
+            return self
+        place = f"training.by_device = {self.by_device.kind!r}, for {client}"
+        try:
+            differs = self.by_device.of(client, examples)
+        except Exception as error:
+            raise ConfigError(f"{place}: it raised {type(error).__name__}: {error}") from error
+        if not isinstance(differs, Mapping):
+            raise ConfigError(
+                f"{place}: expected a table such as {{'local_epochs': 2}}, or an empty one, found "
+                f"{differs!r}"
+            )
+        return self.of(validate(DeviceTraining, dict(differs), place))
 
 
 def _length_once(steps: int | None, epochs: int | None) -> None:

@@ -224,21 +224,21 @@ class ProcessConfigs:
             clients = [resident.client for resident in of_group]
             places = [resident.index for resident in of_group]
             speeds = speeds_of(group.device, scenario.seed, clients, places)
+            of_all = scenario.training.of(group.training)
+            held = [prepared["examples"][place] for place in places]
+            trainings = [of_all.of_device(*device) for device in zip(clients, held, strict=True)]
             members += [
                 PopulationMember(
                     client=resident.client,
                     group=group.name,
-                    examples=prepared["examples"][resident.index],
+                    examples=held[i],
                     enrolled=resident.enrolled,
                     z={k: float(v[i]) for k, v in columns.items()} if full else None,
-                    most_steps=most_steps(
-                        scenario.training, group.training, prepared["examples"][resident.index]
-                    ),
+                    most_steps=most_steps(trainings[i], held[i]),
                     training_time=training_time(
-                        scenario.training,
-                        group.training,
+                        trainings[i],
                         resident.client,
-                        prepared["examples"][resident.index],
+                        held[i],
                         None if speeds is None else float(speeds[i]),
                         self.faults.inside,
                     ),

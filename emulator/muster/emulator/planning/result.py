@@ -208,7 +208,7 @@ class Plan:
 def _train_s(training: Training, member: PackMember, held: int) -> float:
     if member.examples_per_s is None:
         return 0.0
-    return training.examples_seen(held) / member.examples_per_s
+    return training.of_device(member.client, held).examples_seen(held) / member.examples_per_s
 
 
 _COLUMNS = ("round", "scenario_s", "group", "enrolled", "called", "available", "accepted",

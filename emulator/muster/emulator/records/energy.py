@@ -143,7 +143,8 @@ def _effort(
     entries = layout.parameters * scenario.server.aggregator.vectors()
     sizes = body_sizes(entries, group.link.compression, masks_of(scenario, layout).get(group.name))
     training = scenario.training.of(group.training)
-    seen = np.array([training.examples_seen(examples[member.index]) for member in members])
+    held = [(member.client, examples[member.index]) for member in members]
+    seen = np.array([training.of_device(*each).examples_seen(each[1]) for each in held])
     speeds = np.array([member.examples_per_s for member in members], np.float64)
     return effort_of(seen / speeds, [member.line for member in members], *sizes)
 

@@ -13,12 +13,13 @@ from pydantic import ValidationError
 
 from muster.client.life.device_settings import DeviceSettings
 from muster.client.training.settings import GroupTraining, Training
+from muster.common.errors import ConfigError
 from muster.emulator.fleet.lives import speeds_of
 from muster.emulator.records.account import Account
 
 ON_THIS_MACHINE, MODELLED = "on this machine", "of the modelled devices"
 
-_LENGTH = ("local_steps", "local_epochs", "batch_size")
+_LENGTH = ("local_steps", "local_epochs", "batch_size", "by_device")
 _SPEED = ("profile", "examples_per_s")
 
 
@@ -38,16 +39,18 @@ def modelled_training(account: Account) -> pd.Series:
 def examples_seen(account: Account) -> pd.Series:
     """The examples that a client goes through in a round's training, by client. It is empty if the
     scenario's training cannot be read."""
+    parts = []
     try:
         training = Training.model_validate(_only(account.scenario.get("training", {}), _LENGTH))
-    except ValidationError:
+        for group in account.scenario.get("groups", []):
+            clients = account.clients[account.clients["group"] == group.get("name")]
+            differs = GroupTraining.model_validate(_only(group.get("training", {}), _LENGTH))
+            given = training.of(differs)
+            devices = zip(clients["client"], map(int, clients["examples"]), strict=True)
+            seen = [given.of_device(*each).examples_seen(each[1]) for each in devices]
+            parts.append(pd.Series(seen, index=clients["client"], dtype="float64"))
+    except (ValidationError, ConfigError):
         return pd.Series(dtype="float64")
-    parts = []
-    for group in account.scenario.get("groups", []):
-        clients = account.clients[account.clients["group"] == group.get("name")]
-        given = training.of(GroupTraining.model_validate(_only(group.get("training", {}), _LENGTH)))
-        seen = [given.examples_seen(held) if held else 0 for held in clients["examples"]]
-        parts.append(pd.Series(seen, index=clients["client"], dtype="float64"))
     return pd.concat(parts) if parts else pd.Series(dtype="float64")
 
 

@@ -165,7 +165,7 @@ def _require_states(folder: Path, ledger: sqlite3.Connection, scenario: Scenario
     all_keep = (
         scenario.server.aggregator.control
         or scenario.task.hosted
-        or keeps_state(scenario.training.trainer)
+        or any(keeps_state(each.trainer) for each in scenario.trainings)
     )
     keep = [group.name for group in scenario.groups if group.keeps_state or all_keep]
     worked = (

@@ -60,6 +60,11 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
     if server.goal is not None:
         yield Required(Requirement.GOAL, str(server.goal))
     yield from _required_by_training(scenario.training)
+    for training in scenario.trainings:
+        if keeps_state(training.trainer):
+            yield Required(Requirement.KEPT_STATE, training.trainer.kind)
+        if training.update_noise:
+            yield Required(Requirement.NOISE, f"{training.update_noise:g}")
     if scenario.task.parts is not None and scenario.task.parts.local:
         yield Required(Requirement.LOCAL_PARTS, "task.parts.local")
     if server.evaluate_on != "server":
@@ -81,10 +86,6 @@ def _required_by_training(training: Training) -> Iterator[Required]:
         yield Required(Requirement.GRADIENT, "training.gradient")
     if training.together > 1:
         yield Required(Requirement.TOGETHER, str(training.together))
-    if keeps_state(training.trainer):
-        yield Required(Requirement.KEPT_STATE, training.trainer.kind)
-    if training.update_noise:
-        yield Required(Requirement.NOISE, f"{training.update_noise:g}")
 
 
 def _required_by_time(scenario: ScenarioSettings) -> Iterator[Required]:
@@ -193,21 +194,11 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
     training, work = scenario.training, scenario.local_work
     if training.gradient:
         yield Withheld(Withholder.GRADIENT)
-    if training.trainer is not None:
-        yield Withheld(Withholder.TRAINER, training.trainer.kind)
-    if training.projection_radius is not None:
-        yield Withheld(Withholder.PROJECTION, f"{training.projection_radius:g}")
-    else:
-        yield Withheld(Withholder.NO_PROJECTION)
     if training.together > 1:
         yield Withheld(Withholder.TOGETHER, str(training.together))
-    yield from _withheld_by_steps(training)
-    if training.clip_update is None:
-        yield Withheld(Withholder.UNCLIPPED_UPDATES)
-    else:
-        yield Withheld(Withholder.CLIPPED_UPDATES)
-    if training.update_noise:
-        yield Withheld(Withholder.NOISY_UPDATES)
+    for of_group in scenario.trainings:
+        yield from _withheld_by_steps(of_group)
+        yield from _withheld_by_updates(of_group)
     for setting in work.other:
         yield Withheld(Withholder.OTHER_STEPS, setting)
     if work.momentum:
@@ -220,8 +211,26 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
             yield Withheld(Withholder.TRAINING_SETTINGS, name)
 
 
+def _withheld_by_updates(training: Training) -> Iterator[Withheld]:
+    """Yield what settings of what a device returns take away."""
+    if training.clip_update is None:
+        yield Withheld(Withholder.UNCLIPPED_UPDATES)
+    else:
+        yield Withheld(Withholder.CLIPPED_UPDATES)
+    if training.update_noise:
+        yield Withheld(Withholder.NOISY_UPDATES)
+
+
 def _withheld_by_steps(training: Training) -> Iterator[Withheld]:
     """Yield what settings of local steps take away."""
+    if training.trainer is not None:
+        yield Withheld(Withholder.TRAINER, training.trainer.kind)
+    if training.by_device is not None:
+        yield Withheld(Withholder.BY_DEVICE, training.by_device.kind)
+    if training.projection_radius is not None:
+        yield Withheld(Withholder.PROJECTION, f"{training.projection_radius:g}")
+    else:
+        yield Withheld(Withholder.NO_PROJECTION)
     if training.optimizer != PLAIN:
         yield Withheld(Withholder.OPTIMIZER, str(training.optimizer.to_json()))
     if type(training.optimizer) not in OPTIMIZERS.built_in.values():
@@ -280,8 +289,6 @@ def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> 
     yield from _withheld_by_device(group, place)
     if group.training.given:
         yield Withheld(Withholder.GROUP_TRAINING, "", place)
-        if (own := scenario.training.of(group.training)) != scenario.training:
-            yield from _withheld_by_steps(own)
     if (rate := group.training.learning_rate) is not None:
         yield Withheld(Withholder.GROUP_RATES, str(rate), place)
     if group.mask is not None:

@@ -37,20 +37,17 @@ def brings_own(task: Task, *training: Training | GroupTraining) -> bool:
     return tried or any(own_modules([task.model_dump(), *(each.model_dump() for each in training)]))
 
 
-def most_steps(training: Training, length: GroupTraining, examples: int) -> int | None:
+def most_steps(training: Training, examples: int) -> int | None:
     """The most local steps of a device in a round; None if a user's own function trains.
 
     Args:
-        length: that of its group.
+        training: that of the device.
     """
-    if training.trainer is not None:
-        return None
-    return training.of(length).steps(examples)
+    return None if training.trainer is not None else training.steps(examples)
 
 
 def training_time(
     training: Training,
-    length: GroupTraining,
     client: str,
     examples: int,
     speed: float | None,
@@ -59,7 +56,7 @@ def training_time(
     """How long a device trains in a round.
 
     Args:
-        length: that of its group.
+        training: that of the device.
         speed: examples per second; None: training takes no modelled time.
         faults: the faults inside devices, of all devices.
 
@@ -68,7 +65,7 @@ def training_time(
     """
     if speed is None:
         return TrainingTime()
-    least_s = training.of(length).examples_seen(examples) / speed
+    least_s = training.examples_seen(examples) / speed
     most_s = least_s * _slowest(faults, client)
     if most_s > LONGEST_WORK_S:
         raise ConfigError(
@@ -104,14 +101,16 @@ def _other(training: Training, groups: Sequence[GroupTraining]) -> Iterator[str]
     """Name the settings with which an update is not a sum of gradients with known weights."""
     for settings in (training, *map(training.of, groups)):
         yield from _other_steps(settings)
-    if training.trainer is not None:
-        yield f"training.trainer = {training.trainer.kind!r}"
+        if settings.trainer is not None:
+            yield f"training.trainer = {settings.trainer.kind!r}"
+        if settings.projection_radius is not None:
+            yield "training.projection_radius"
+        if settings.clip_update is not None:
+            yield "training.clip_update"
+        if settings.by_device is not None:
+            yield "training.by_device"
     if training.gradient:
         yield "training.gradient"
-    if training.projection_radius is not None:
-        yield "training.projection_radius"
-    if training.clip_update is not None:
-        yield "training.clip_update"
     for name in ("learning_rate", "optimizer", "proximal_mu"):
         usual = getattr(training, name)
         if any(group.given.get(name, usual) != usual for group in groups):

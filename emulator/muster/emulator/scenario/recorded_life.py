@@ -108,6 +108,6 @@ def trains_from_state(scenario: ScenarioSettings) -> bool:
     return (
         any(group.link.compression.feedback for group in scenario.groups)
         or scenario.server.aggregator.control
-        or keeps_state(scenario.training.trainer)
+        or any(keeps_state(each.trainer) for each in scenario.trainings)
         or bool(parts is not None and parts.local)
     )

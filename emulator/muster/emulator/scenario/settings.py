@@ -349,7 +349,7 @@ class ScenarioSettings(Section):
             selection=self.server.selection.kind,
             lockstep=self.clock.lockstep,
             gradient=self.training.gradient,
-            projected=self.training.projection_radius is not None,
+            projected=all(each.projection_radius is not None for each in self.trainings),
             masked=any(group.mask is not None for group in self.groups),
             least=least,
             most=most,
@@ -359,6 +359,15 @@ class ScenarioSettings(Section):
             rational=all(group.participation.rational for group in self.groups),
             has_strategy=self.task.hosted,
         )
+
+    @property
+    def trainings(self) -> list[Training]:
+        """The different trainings of groups, without what differs for single devices."""
+        found: list[Training] = []
+        for group in self.groups:
+            if (training := self.training.of(group.training)) not in found:
+                found.append(training)
+        return found
 
     @property
     def local_work(self) -> LocalWork:

@@ -276,6 +276,13 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.GRADIENT, W.CLIPPED_STEPS): "training.gradient: it takes no local step, so clip_norm has "
     "nothing to act on; leave it out, or set clip_update, which clips the gradient that a device "
     "returns",
+    (R.TOGETHER, W.BY_DEVICE): "training.together: training.by_device = {found!r} lets devices of "
+    "a process train differently; leave one of them out",
+    (R.ONE_RATE, W.BY_DEVICE): "server.aggregator: {by!r} computes with the learning rate of "
+    "training, but training.by_device = {found!r} may give devices others; leave that out, or set "
+    "smoothness of the aggregator",
+    (R.GRADIENT, W.BY_DEVICE): "training.gradient: the server steps with the one learning rate of "
+    "training, but training.by_device = {found!r} may give devices others; leave it out",
     (R.TOGETHER, W.TRAINER): "training.together: training.trainer = {found!r} trains one device at "
     "a time; leave one of them out",
     (

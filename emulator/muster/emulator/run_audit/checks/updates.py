@@ -48,7 +48,9 @@ class _Expected:
         """Whether devices may report another number of examples or steps than theirs, because a
         fault says so, or because an app or a function of the user's own counts them."""
         planned = self._evidence.planned
-        if not isinstance(planned, str) and (planned.task.hosted or planned.training.trainer):
+        if not isinstance(planned, str) and (
+            planned.task.hosted or any(each.trainer for each in planned.trainings)
+        ):
             return True
         kinds = (fault.get("do") for fault in self._evidence.scenario.get("faults", ()))
         names = {kind.get("kind") if isinstance(kind, dict) else kind for kind in kinds}
