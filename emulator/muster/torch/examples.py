@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from muster.common.errors import ConfigError
-
-Array = npt.NDArray[Any]
+from muster.tasks.inputs import Array, Inputs, arrays_of
 
 _PAIR = ("x", "y")
+_LABELS = ("label", "labels", "y", "target")
+"""Names of labels, in data sets of Hugging Face and in items that are dictionaries."""
+
 _EXPECTED = (
-    "a pair (x, y) of arrays or tensors, a torch Dataset of such pairs, a data set of Hugging "
-    "Face, or the name of a data set of muster, such as 'digits'"
+    "a pair (x, y) of arrays or tensors, a torch Dataset of such pairs or of dictionaries, a data "
+    "set of Hugging Face, or the name of a data set of muster, such as 'digits'"
 )
 
 
@@ -91,8 +92,8 @@ def _arrays(data: Any, what: str) -> dict[str, Array]:
     return {**found, "y": y}
 
 
-def _stacked(data: Dataset[Any], what: str) -> tuple[Array, Array]:
-    """All items of a data set."""
+def _stacked(data: Dataset[Any], what: str) -> tuple[Inputs, Array]:
+    """The inputs and the labels of all items of a data set. A single input has no name."""
     try:
         count = len(data)  # type: ignore[arg-type]
     except TypeError:
@@ -100,14 +101,41 @@ def _stacked(data: Dataset[Any], what: str) -> tuple[Array, Array]:
             f"{what}: expected a Dataset with a length, found {type(data).__name__} without one; "
             f"its examples have to be divided among devices before the run"
         ) from None
-    items = [data[index] for index in range(count)]
-    if wrong := next((i for i in items if not isinstance(i, (tuple, list)) or len(i) != 2), None):
-        raise ConfigError(f"{what}: expected pairs (x, y), found an item {wrong!r:.100}")
-    x, y = ([_array(item[place], what) for item in items] for place in range(len(_PAIR)))
+    if not count:
+        raise ConfigError(f"{what}: expected examples, found an empty {type(data).__name__}")
+    pairs = [_pair(data[index], what) for index in range(count)]
+    rows = [arrays_of(x) for x, _ in pairs]
+    if wrong := next((row for row in rows if row.keys() != rows[0].keys()), None):
+        raise ConfigError(
+            f"{what}: expected every item to have {', '.join(rows[0])}, found one with "
+            f"{', '.join(wrong) or 'none'}"
+        )
+    x = {name: _rows([row[name] for row in rows], what) for name in rows[0]}
+    named = x if len(x) > 1 else next(iter(x.values()))
+    return named, _rows([label for _, label in pairs], what)
+
+
+def _pair(item: Any, what: str) -> tuple[Any, Any]:
+    """The inputs of an item and its label: of a pair, or of a dictionary that has a label."""
+    if isinstance(item, Mapping):
+        label = next((name for name in _LABELS if name in item), None)
+        if label is not None and len(item) > 1:
+            return {name: part for name, part in item.items() if name != label}, item[label]
+    elif isinstance(item, (tuple, list)) and len(item) == len(_PAIR):
+        return item[0], item[1]
+    raise ConfigError(
+        f"{what}: expected pairs (x, y), or dictionaries of inputs with one of "
+        f"{', '.join(_LABELS)}, found an item {item!r:.100}"
+    )
+
+
+def _rows(values: list[Any], what: str) -> Array:
+    """One array of the values of all items."""
+    arrays = [_array(value, what) for value in values]
     try:
-        return np.stack(x), np.stack(y)
+        return np.stack(arrays)
     except ValueError:
-        shapes = sorted({str(each.shape) for each in x})
+        shapes = sorted({str(each.shape) for each in arrays})
         raise ConfigError(
             f"{what}: expected examples of one shape, found {', '.join(shapes[:5])}; make them "
             f"alike, for example by a transform of the data set"
@@ -141,7 +169,7 @@ def _saved(data: Any, test: Any, user: Any, folder: Path) -> dict[str, Any]:
         data = datasets.DatasetDict({"train": data, "test": test})
     splits = data if isinstance(data, Mapping) else {"": data}
     names = [name for split in splits.values() for name in split.column_names]
-    label = next((name for name in ("label", "labels", "y", "target") if name in names), "label")
+    label = next((name for name in _LABELS if name in names), _LABELS[0])
     marks = ([name.encode(), split._fingerprint.encode()] for name, split in splits.items())
     path = named(folder, "data", "", [part for mark in marks for part in mark])
     written(path, lambda new: data.save_to_disk(str(new)))

@@ -30,6 +30,19 @@ class Pairs(Dataset[Any]):
         return torch.as_tensor(self._x[index]), int(self._y[index])
 
 
+class Items(Dataset[Any]):
+    """A data set of any items."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._items[index]
+
+
 class Stream(IterableDataset[Any]):
     """A data set without a length."""
 
@@ -58,6 +71,9 @@ FORMS: dict[str, Any] = {
     "lists": (X.tolist(), Y.tolist()),
     "a TensorDataset": TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
     "a Dataset": Pairs(),
+    "a Dataset of dictionaries": Items(
+        [{"target": int(y), "picture": torch.from_numpy(x)} for x, y in zip(X, Y, strict=True)]
+    ),
     "texts as labels": (X, np.array(["no", "yes"])[Y]),
 }
 
@@ -106,6 +122,16 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "inputs by no name": (({}, Y), r"arrays by the names of arguments .*, found none"),
     "inputs named y": (({"y": X}, Y), r"other than x, y and user, found y"),
     "a row short": (({"a": X, "b": X[1:]}, Y), r"expected a row of b for every label"),
+    "an item without a label": (
+        Items([{"ids": [1], "mask": [1]}]),
+        r"dictionaries of inputs with one of label, labels, y, target, found an item {'ids'",
+    ),
+    "an item with a label alone": (Items([{"label": 1}]), r"found an item {'label': 1}"),
+    "items with other inputs": (
+        Items([{"a": [1], "b": [1], "y": 0}, {"a": [1], "y": 1}]),
+        r"expected every item to have a, b, found one with a",
+    ),
+    "a Dataset of nothing": (Items([]), r"data: expected examples, found an empty Items"),
     "items of two shapes": (
         Pairs([np.ones(2), np.ones(3)], [0, 1]),
         r"expected examples of one shape, found \(2,\), \(3,\)",
@@ -127,8 +153,13 @@ def test_a_data_set_by_name_takes_no_other_examples(tmp_path: Path) -> None:
 
 def test_inputs_by_name_become_arguments_of_the_model(tmp_path: Path) -> None:
     ids = np.arange(len(Y) * 3).reshape(len(Y), 3)
-    data = {"ids": torch.from_numpy(ids), "mask": np.ones((len(Y), 3), np.uint8)}, Y
-    found: Any = TASKS.parse(task_of(data, data, None, tmp_path))
+    mask = np.ones((len(Y), 3), np.uint8)
+    data: Any = ({"ids": torch.from_numpy(ids), "mask": mask}, Y)
+    rows = zip(ids, mask, Y, strict=True)
+    items = [{"ids": torch.from_numpy(i), "mask": m, "labels": int(y)} for i, m, y in rows]
+    test = Items([({"ids": item["ids"], "mask": item["mask"]}, item["labels"]) for item in items])
+    found: Any = TASKS.parse(task_of(data, test, None, tmp_path))
+    assert task_of(Items(items), test, None, tmp_path) == task_of(data, test, None, tmp_path)
     dataset = found.dataset()
     assert dataset.inputs == {"ids": (3,), "mask": (3,)}
     assert np.array_equal(dataset.train_x["ids"], ids)
