@@ -150,7 +150,7 @@ def combined(choice: Choice) -> Combined:
     refusals = [
         *of_table,
         *(f"server.aggregator: {why}" for why in rule.refusals(settings.conditions)),
-        *mode_refusals(settings),
+        *mode_refusals(settings, settings.devices),
         *fault_refusals(settings),
     ]
     try:

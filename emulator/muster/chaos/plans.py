@@ -9,6 +9,7 @@ from muster.chaos.killer import PlannedKill, Victim
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.planning import server_view
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 
@@ -76,6 +77,7 @@ def _accepted(values: Values) -> Scenario | None:
     try:
         scenario = validate(Scenario, values, "chaos")
         ScenarioFaults.of(scenario, population(scenario))
+        server_view.require(scenario)
     except ConfigError:
         return None
     return scenario

@@ -12,6 +12,7 @@ from typing import Any
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.scenario_faults import ScenarioFaults
+from muster.emulator.planning import server_view
 from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import BUILT_IN
@@ -89,6 +90,7 @@ def _accepted(values: Values) -> Scenario | None:
     try:
         scenario = validate(Scenario, values, "drawn")
         ScenarioFaults.of(scenario, population(scenario))
+        server_view.require(scenario)
     except ConfigError:
         return None
     return scenario

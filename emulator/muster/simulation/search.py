@@ -48,10 +48,18 @@ class Reference:
     @property
     def may_be_hostile(self) -> bool:
         """Whether a device may hold transfers open: models travel in chunks, it is alone in its
-        process, and no link is so slow that the server has more patience than with a stall."""
-        packs, server = self.programs.packs, self.programs.server
+        process, no link is so slow that the server has more patience than with a stall, and the
+        others are enough for a version, if the run ends after a number of versions."""
+        packs, server, mode = (
+            self.programs.packs,
+            self.programs.server,
+            self.programs.server.server.mode,
+        )
         alone = len(min(packs, key=lambda pack: pack.name).devices) == 1 < len(packs)
-        return alone and not server.shared and server.tensors.body_bytes > INLINE_BYTES
+        others = sum(len(pack.devices) for pack in packs) - 1
+        enough = not mode.counts_versions or mode.completion(None, None).least <= others
+        large = server.tensors.body_bytes > INLINE_BYTES
+        return alone and enough and not server.shared and large
 
 
 class Unsound(Exception):

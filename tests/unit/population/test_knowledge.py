@@ -296,6 +296,30 @@ def test_a_population_of_which_some_are_never_enrolled_is_refused() -> None:
     require(scenario({"enrollment": rule}, server={"aggregator": soft}))
 
 
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (
+            {"mode": {"kind": "buffered", "k": 30}},
+            "server.mode: k: 30 updates, but only {} devices may take part",
+        ),
+        ({"minimum": 30}, "server.minimum: 30 is more than the {} devices that may take part"),
+    ],
+)
+def test_more_updates_than_devices_are_enrolled_are_refused(
+    server: dict[str, Any], said: str
+) -> None:
+    rule = {"kind": "rule", "where": {"age": {"min": 0.0}}}
+    read = scenario({"enrollment": rule}, server=server)
+    enrolled = sum(resident.enrolled for resident in population(read))
+    assert 0 < enrolled < 30 < read.devices
+    with pytest.raises(ConfigError) as refused:
+        require(read)
+    expected = f"{said.format(enrolled)}; groups.enrollment enrols {enrolled} of {read.devices}"
+    assert str(refused.value) == expected
+    require(scenario(server=server))
+
+
 def test_what_a_rule_that_needs_nothing_objects_to_is_refused_too() -> None:
     for p in ([0.5, 0.5], [1 / 50] * 50):
         read = scenario(server={"aggregator": {"kind": "weighted-normalised", "p": p}})

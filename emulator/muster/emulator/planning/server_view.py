@@ -11,6 +11,7 @@ from muster.common.features import Feature
 from muster.common.seeds import stream
 from muster.emulator.fleet.lives import by_group, z_of, z_of_all
 from muster.emulator.planning.oracle import oracle_of
+from muster.emulator.scenario.contradictions import mode_refusals, too_many_wanted
 from muster.emulator.scenario.population import Resident, population
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Need
@@ -89,6 +90,12 @@ def require(scenario: Scenario) -> None:
             f"a run; `muster plan` computes the lives of up to {DEVICES:,} without one"
         )
     residents = population(scenario)
+    enrolled = sum(resident.enrolled for resident in residents)
+    too_few = [*mode_refusals(scenario, enrolled), *too_many_wanted(scenario.server, enrolled)]
+    if enrolled < scenario.devices and too_few:
+        raise ConfigError(
+            "\n".join(too_few) + f"; groups.enrollment enrols {enrolled} of {scenario.devices}"
+        )
     rule = scenario.server.aggregator
     never = [resident.client for resident in residents if resident.propensity == 0]
     if never and rule.needs() & {Need.POPULATION, Need.PROPENSITIES}:

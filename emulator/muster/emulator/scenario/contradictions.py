@@ -40,8 +40,8 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         found.append(
             f"server.goal: {goal} updates, but the population has only {scenario.devices} devices"
         )
-    found += mode_refusals(scenario)
-    found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
+    found += mode_refusals(scenario, scenario.devices)
+    found += too_many_wanted(scenario.server, scenario.devices)
     if scenario.server.stall_s < _LEAST_STALL_S:
         found.append(
             f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to start, "
@@ -84,13 +84,17 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     return found
 
 
-def mode_refusals(scenario: ScenarioSettings) -> Iterator[str]:
-    """Yield what the mode cannot work with, one sentence each."""
+def mode_refusals(scenario: ScenarioSettings, devices: int) -> Iterator[str]:
+    """Yield what the mode cannot work with, one sentence each.
+
+    Args:
+        devices: the number of devices that may take part.
+    """
     server, mode = scenario.server, scenario.server.mode
     lines = [group.shared_line(scenario.seed) for group in scenario.groups]
     conditions = ModeConditions(
         server.selection,
-        scenario.devices,
+        devices,
         scenario.clock.lockstep,
         server.minimum,
         server.deadline_s,
@@ -103,18 +107,21 @@ def mode_refusals(scenario: ScenarioSettings) -> Iterator[str]:
         yield f"server.mode: {reason}"
 
 
-def _too_many_wanted(
-    server: ServerSettings, wanted: int | None, goal: int | None, devices: int
-) -> Iterator[str]:
-    """Report a minimum of updates that no round can reach, so that every round would be empty."""
+def too_many_wanted(server: ServerSettings, devices: int) -> Iterator[str]:
+    """Report a minimum of updates that no round can reach, so that every round would be empty.
+
+    Args:
+        devices: the number of devices that may take part.
+    """
+    goal, called = server.round_goal(), getattr(server.selection, "k", None)
+    limits = [(devices, f"the {devices} devices that may take part")]
     if goal is not None:
-        most, why = goal, f"the goal of {goal}"
-    elif wanted is not None:
-        most, why = wanted, f"the {wanted} devices that a round calls"
-    else:
-        most, why = devices, f"the population of {devices}"
-    if server.minimum > most:
-        yield f"server.minimum: {server.minimum} is more than {why}"
+        limits.insert(0, (goal, f"the goal of {goal}"))
+    elif called is not None:
+        limits.insert(0, (called, f"the {called} devices that a round calls"))
+    exceeded = next((why for most, why in limits if server.minimum > most), None)
+    if exceeded is not None:
+        yield f"server.minimum: {server.minimum} is more than {exceeded}"
 
 
 def _impossible_expectations(scenario: ScenarioSettings) -> Iterator[str]:

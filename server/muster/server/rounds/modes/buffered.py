@@ -78,7 +78,7 @@ class Buffered(Carrying):
                 f"are open; expected k of at most `concurrency`"
             )
         if self.k > devices:
-            yield f"k: {self.k} updates, but the population has only {devices} devices"
+            yield f"k: {self.k} updates, but only {devices} devices may take part"
         if self.calls_at == "finish" and self.k > _MOST_BY_FINISH:
             yield (
                 f"k: {self.k} updates make a version, and with calls_at = 'finish' each is a round "

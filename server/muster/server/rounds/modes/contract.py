@@ -42,7 +42,7 @@ class ModeConditions(NamedTuple):
     """The conditions under which a scenario makes a mode work.
 
     Attributes:
-        devices: number of devices in the population.
+        devices: number of devices that may take part.
         minimum: the fewest updates with which a round is not empty.
         deadline_s: `server.deadline_s`.
         round_s: scenario seconds of a step of device life.
