@@ -1,6 +1,8 @@
 """Plays batches of histories; a worker process runs these functions."""
 
+import asyncio
 import atexit
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -44,7 +46,13 @@ def _play(plans: Callable[[Simulator], Iterable[HistoryPlan]], twice: int = 0) -
     """Play plans, and those twice whose seed is a multiple of `twice`."""
     found, batch = _simulator(), Batch(0, Counter(), [], Counter())
     for plan in plans(found):
-        outcome = _played(found, plan, twice > 0 and plan.seed % twice == 0)
+        try:
+            outcome = _played(found, plan, twice > 0 and plan.seed % twice == 0)
+        except (Exception, asyncio.CancelledError) as error:
+            where = "".join(traceback.format_exception(error))
+            batch.violations.append((plan, f"the simulation failed: {where}"))
+            batch.endings["crashed"] += 1
+            continue
         batch.reached.update(outcome.reached)
         batch.endings["failed first" if outcome.failures else outcome.status or "stuck"] += 1
         if outcome.violations:

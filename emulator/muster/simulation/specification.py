@@ -140,7 +140,8 @@ def _account(ledger: sqlite3.Connection) -> Recorded:
         account.contributions[row["round"]].append(row)
         work = account.work.get((row["call_round"], row["client"]))
         # What a device sends again changes nothing of what was decided first.
-        if work is not None and row["outcome"] != "duplicate" and work.outcome != _FOLDED:
+        again = row["outcome"] == "duplicate" or (row["outcome"] == _LATE and work and work.outcome)
+        if work is not None and not again and work.outcome != _FOLDED:
             work.outcome, work.reason = row["outcome"], row["reason"]
             work.counted_in = row["round"] if row["outcome"] == _FOLDED else 0
     return account

@@ -132,7 +132,8 @@ class Pack:
         )
         self._link = self._new_link()
         self._busy = False
-        self._newest_round = 0
+        self._queued: dict[str, int] = {}
+        """The newest round for which each device was called in a message that had to wait."""
         # Back-off must differ between devices, and between one start of a device and the next.
         draws = seeds.stream(config.seed, "back-off", config.name, str(clock.now()))
         self._backoff = Backoff(draws)
@@ -306,11 +307,11 @@ class Pack:
                 return
             if not message.calls:
                 continue
-            self._newest_round = message.calls[0].key.round
             if self._worker.quick and not self._busy and len(message.calls) == 1:
                 await self._worker.handle_calls(self._call_batch(message, attendance))
             else:
                 self._busy = True
+                self._queued |= {call.key.client: call.key.round for call in message.calls}
                 self._calls.put_nowait(message)
 
     def _process_message(self, message: ToDevice) -> None:
@@ -324,12 +325,12 @@ class Pack:
         """Handle calls that take long, one message after the other, while `_listen` goes on.
 
         A new call never interrupts the one before it, because cancelling a write would cancel the
-        whole stream.
+        whole stream. A message is left out if all of its devices have been called anew while it
+        waited. Another round says nothing: some modes leave the calls of older rounds open.
         """
         while True:
             message = await self._calls.get()
-            # An older round was closed while its message waited in the queue.
-            if message.calls[0].key.round >= self._newest_round:
+            if any(self._queued[call.key.client] <= call.key.round for call in message.calls):
                 await self._worker.handle_calls(self._call_batch(message, attendance))
             self._busy = not self._calls.empty()
 
