@@ -17,7 +17,7 @@ def test_a_mutant_is_found(name: str) -> None:
     played = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugins, test],
         cwd=ROOT,
-        env={**os.environ, MUTANT: name},
+        env={**os.environ, MUTANT: name, "MUSTER_SOAK": "0"},
         capture_output=True,
         text=True,
         check=False,
