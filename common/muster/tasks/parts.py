@@ -256,11 +256,16 @@ def schema(module: nn.Module) -> Schema:
 
     Raises:
         ConfigError: a trained or local parameter is of another type than float32, float16 and
-            bfloat16.
+            bfloat16, or has no shape yet.
     """
     import torch
 
     named = dict(module.named_parameters())
+    if lazy := [name for name, tensor in named.items() if torch.nn.parameter.is_lazy(tensor)]:
+        raise ConfigError(
+            f"the model's parameters must have shapes: {', '.join(lazy)} have none yet; call the "
+            f"module with an example where you make it, or take modules that are not lazy"
+        )
     moved = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     travels = set(map(id, trained(module)))
     kinds = torch.float32, torch.float16, torch.bfloat16

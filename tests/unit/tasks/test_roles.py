@@ -145,6 +145,14 @@ def test_a_local_parameter_of_double_precision_is_refused() -> None:
         schema(net(local=["scale"]))
 
 
+def test_parameters_without_a_shape_are_refused() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.LazyLinear(2))
+    with pytest.raises(ConfigError, match=r"must have shapes: 1.weight, 1.bias have none yet"):
+        schema(module)
+    module(torch.zeros(1, 2))
+    assert [each.name for each in schema(module).tensors][-1] == "1.bias"
+
+
 @pytest.mark.parametrize(
     ("values", "why"),
     [({"Local": ["x"]}, "Local"), ({"local": "x"}, "list"), ({"local": [""]}, "at least 1")],
