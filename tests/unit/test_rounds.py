@@ -102,6 +102,17 @@ def test_on_the_wall_clock_what_comes_after_the_deadline_is_late() -> None:
     assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
 
 
+def test_a_refused_update_that_comes_again_missed_no_deadline() -> None:
+    for rules in (LOCKSTEP, WALL):
+        round_ = opened("a", rules=rules)
+        round_.answer(Answer(Key("a", 3, 1), Decision.ACCEPT))
+        round_.refuse(update(Key("a", 3, 1)), Reason.NORM, "too large")
+        assert phase_of(round_) is RoundPhase.FOLDING
+        round_.call("a")
+        receipt = round_.receive(update(Key("a", 3, 2)))
+        assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.ROUND_CLOSED)
+
+
 def test_in_lockstep_the_deadline_is_compared_with_the_modelled_duration() -> None:
     round_ = opened("slow", "quick", rules=Rules(lockstep=True, deadline_s=30))
     assert accept(round_, "slow", modelled_s=30.1) is Outcome.LATE

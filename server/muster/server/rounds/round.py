@@ -248,7 +248,7 @@ class Round:
         if member.ended:
             return Receipt(update.key, Outcome.LATE, Reason.STALE)
         if not self.takes_updates():
-            return Receipt(update.key, Outcome.LATE, self._why_closed())
+            return Receipt(update.key, Outcome.LATE, self._why_closed(member))
         if self.rules.lockstep and update.modelled_s > self.rules.limit_s:
             member.late = update
             receipt = Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
@@ -400,8 +400,10 @@ class Round:
             f"{self.phase}, and {key.client} was {called} for it"
         )
 
-    def _why_closed(self) -> Reason:
-        if self.phase is RoundPhase.DROPPED:
+    def _why_closed(self, member: CohortMember) -> Reason:
+        """Why an update of a member comes too late. One that was judged before, and is sent again,
+        missed neither the deadline nor the goal."""
+        if self.phase is RoundPhase.DROPPED or member.spoke:
             return Reason.ROUND_CLOSED
         return Reason.GOAL_REACHED if self._goal_reached() else Reason.DEADLINE
 
