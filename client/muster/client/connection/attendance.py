@@ -79,6 +79,8 @@ class Attendance:
 
     async def leave(self) -> None:
         """End the stream in order; a cancelled stream leaks a little memory at the server."""
+        if self._stream.cancelled():  # with a part that was writing when it was ended
+            return
         try:
             await self._stream.done_writing()
             while await self._stream.read() is not grpc.aio.EOF:
