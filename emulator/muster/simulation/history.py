@@ -271,7 +271,7 @@ class History:
                 self._end(process)
                 if name == "server":
                     return self._server_result(task)
-                if (error := task.exception()) is not None:
+                if (error := _error_of(task)) is not None:
                     self.outcome.violations.append(f"{name} died: {error!r}")
             result = self._ended_in_journal()
             if result is not None and name != "server":
@@ -299,7 +299,7 @@ class History:
 
     def _server_result(self, task: "asyncio.Task[Any]") -> tuple[str, str]:
         """The status and detail of the run, after the server's task has ended."""
-        if (error := task.exception()) is not None:
+        if (error := _error_of(task)) is not None:
             if not isinstance(error, MusterError | OSError | sqlite3.Error):
                 self.outcome.violations.append(f"the server died: {error!r}")
             return "failed", str(error)
@@ -334,8 +334,8 @@ class History:
         if waiting:
             await asyncio.wait(waiting, timeout=10.0)
         for name, (process, task) in self._running.items():
-            if process.alive and task.done() and task.exception() is not None:
-                self.outcome.violations.append(f"{name} died: {task.exception()!r}")
+            if process.alive and task.done() and (error := _error_of(task)) is not None:
+                self.outcome.violations.append(f"{name} died: {error!r}")
             self._end(process)
         self._running.clear()
 
@@ -536,6 +536,12 @@ class History:
             rounds = ledger.execute("SELECT count(*) FROM rounds").fetchone()[0]
             return f"{rounds} of {self.programs.scenario.server.rounds} rounds are committed"
         return "there is no ledger"
+
+
+def _error_of(task: "asyncio.Task[Any]") -> BaseException | None:
+    """The error with which the task of a process has ended. Nobody cancels it, but a call that was
+    cancelled raises the same error."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 def _bytes_in(file: Path) -> int:
