@@ -3,11 +3,18 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from muster.common.config import validate
+from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.asynchronous_fleets import FLEETS
+from muster.simulation.disk import reading
+from muster.simulation.drawn_fleets import LARGE
 from muster.simulation.faults import (
     Break,
     DiskFull,
@@ -20,7 +27,8 @@ from muster.simulation.faults import (
     drawn,
 )
 from muster.simulation.fleet import scenarios
-from muster.simulation.history import RAN_DRY
+from muster.simulation.history import RAN_DRY, History
+from muster.simulation.programs import programs_of
 from muster.simulation.search import HistoryPlan, Simulator
 
 HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "60"))
@@ -198,6 +206,46 @@ def test_a_process_that_loses_held_updates_while_another_is_awaited_trains_again
 
 
 @pytest.mark.parametrize(
+    "mode",
+    [
+        {"kind": "opportunistic", "max_staleness": 20},
+        {"kind": "buffered", "k": 1, "concurrency": 4, "calls_at": "finish"},
+    ],
+)
+def test_no_call_to_a_busy_pack_is_lost_if_work_outlives_its_round(
+    mode: dict[str, Any], tmp_path: Path
+) -> None:
+    """Calls of later rounds, to other devices of the pack, come while a call waits in the queue."""
+    values = {
+        "name": "packs",
+        "clock": {"kind": "wall", "round_s": 1.0},
+        "task": {"name": "linear", "dimension": LARGE, "examples_per_client": 4},
+        "training": {"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4},
+        "server": {"rounds": 12, "deadline_s": 1.5, "mode": mode},
+        "groups": [
+            {
+                "name": "dev",
+                "count": 4,
+                "devices_per_process": 4,
+                "device": {"examples_per_s": 4},
+            }
+        ],
+    }
+    for name in ("programs", "run"):
+        (tmp_path / name).mkdir()
+    programs = programs_of(validate(Scenario, values, "packs"), tmp_path / "programs")
+    history = History(programs, tmp_path / "run", 1)
+    assert history.play().status == "completed"
+    with closing(reading(tmp_path / "run/ledger.sqlite")) as ledger:
+        counted = ledger.execute(
+            "SELECT count(*) FROM contributions WHERE outcome = 'folded' GROUP BY client"
+        ).fetchall()
+    history.close()
+    assert len(counted) == 4
+    assert min(counted) >= (3,)
+
+
+@pytest.mark.parametrize(
     ("seed", "status"),
     [
         (40000161, "completed"),  # a hostile device in a fleet with few seconds between heartbeats
@@ -209,6 +257,13 @@ def test_a_process_that_loses_held_updates_while_another_is_awaited_trains_again
         pytest.param(40003970, "completed", marks=pytest.mark.soak),
         # Rational devices leave, and too few stay for a version.
         pytest.param(40000505, RAN_DRY, marks=pytest.mark.soak),
+        (40005310, "completed"),  # a goodbye comes while a device sends a heartbeat
+        # Without its hostile device, too few devices are left for a version.
+        pytest.param(40001072, "completed", marks=pytest.mark.soak),
+        # Fewer devices are enrolled than a version needs.
+        pytest.param(40002640, "completed", marks=pytest.mark.soak),
+        # A rule has a weight for each device, and a group becomes larger.
+        pytest.param(40005050, "completed", marks=pytest.mark.soak),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(
