@@ -70,6 +70,9 @@ INSTRUCTION_BYTES = 1 << 15
 """Most bytes of what a strategy tells a device, and of what an app reports to it. They travel in
 messages that hold many of them."""
 
+STEP_BYTES = 1 << 21
+"""Most bytes of a step of a secure sum: those of a device with ten thousand neighbours."""
+
 APP_METRICS = 100
 """Most metrics of a round that the server side of an app measures. More are left out."""
 

@@ -338,12 +338,15 @@ class SumRequest(NamedTuple):
         weights: one per call of the message.
         begins: whether the sum begins with this message.
         ends: whether the sum is complete with the updates of this message.
+        step: of a secure sum (`muster.common.secure.steps`), which is asked for in place of the
+            sum; empty: the sum is asked for.
     """
 
     number: int
     weights: Sequence[float]
     begins: bool
     ends: bool
+    step: bytes = b""
 
 
 class SumHeader(NamedTuple):

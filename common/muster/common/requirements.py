@@ -17,6 +17,9 @@ class Requirement(StrEnum):
     WHOLE_UPDATES = "whole updates"
     """The rule does not work with updates of parts of the model."""
 
+    KNOWN_COHORT = "weights of all updates at once"
+    """The rule weighs updates when it is known which of them count."""
+
     REMEMBERED = "updates that are added again"
     """The rule adds updates of earlier rounds to later versions."""
 
@@ -95,6 +98,9 @@ class Requirement(StrEnum):
     PARTIAL_SUMS = "sums of updates"
     """A process adds up the whole updates that its devices send in one round.
     (groups.partial_sums)"""
+
+    SECURE_SUMS = "secure sums"
+    """The server gets the sum of the whole updates of a round, and no update. (server.secure)"""
 
     BOUNDED_CHANGE = "a bounded change by each device"
     """Differential privacy needs to know how much one device can change the model.

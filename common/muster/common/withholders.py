@@ -12,6 +12,9 @@ class Withholder(StrEnum):
     PARTIAL_SUMS = "groups.partial_sums"
     """The server gets weighted sums in place of updates."""
 
+    SECURE_SUMS = "server.secure"
+    """The server gets the weighted sum of the updates of a round."""
+
     LATE_SUMS = "groups.partial_sums on a running clock"
     """Whether a sum is missing turns out after it was decided who took part."""
 
@@ -53,6 +56,9 @@ class Withholder(StrEnum):
 
     MINIMUM = "server.minimum above 1"
     """Small rounds are empty."""
+
+    SMALL_ROUNDS = "server.minimum below 3"
+    """A round may have one or two updates."""
 
     COUNTED_VERSIONS = "a number of updates for each version"
     """The mode itself says how many updates make a version."""

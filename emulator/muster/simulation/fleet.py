@@ -101,6 +101,23 @@ def scenarios() -> Mapping[str, Scenario]:
             ],
         ),
         _scenario(
+            "secure-sums",
+            server={"rounds": 2, "heartbeat_s": 2.0, "minimum": 3, "secure": {}},
+            groups=[{"name": "dev", "count": 3}],
+        ),
+        _scenario(
+            "wall-secure-sums",
+            server={
+                "rounds": 2,
+                "deadline_s": 4.0,
+                "heartbeat_s": 2.0,
+                "minimum": 3,
+                "secure": {"drop_out": 0.2},
+            },
+            clock={"kind": "wall"},
+            groups=[{"name": "dev", "count": 4}],
+        ),
+        _scenario(
             "large-partial-sums",
             task=_LARGE_TASK,
             training=_LARGE_TRAINING,

@@ -566,12 +566,18 @@ class SumRequest(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     BEGINS_FIELD_NUMBER: _builtins.int
     ENDS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of the sum, within this incarnation of the server."""
     begins: _builtins.bool
     """The sum begins with this message; forget what has been added to another one."""
     ends: _builtins.bool
     """The sum is complete with the updates of this message; SubmitSum follows."""
+    step: _builtins.bytes
+    """A step of a secure sum (muster.common.secure.steps): the message asks one device for it, and not
+    for the sum. SubmitSum follows with the reply, or with the device as missing if it refuses. At most
+    STEP_BYTES of muster.common.bounds. Empty: the sum is asked for.
+    """
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """The weight of each call of the message, in the order of the calls; finite, >= 0."""
@@ -583,10 +589,11 @@ class SumRequest(_message.Message):
         weights: _abc.Iterable[_builtins.float] | None = ...,
         begins: _builtins.bool = ...,
         ends: _builtins.bool = ...,
+        step: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "ends", b"ends", "number", b"number", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "ends", b"ends", "number", b"number", "step", b"step", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

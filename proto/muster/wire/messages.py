@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from muster.common.bounds import COVARIATE, FORESEEN_STEPS, INSTRUCTION_BYTES
+from muster.common.bounds import COVARIATE, FORESEEN_STEPS, INSTRUCTION_BYTES, STEP_BYTES
 from muster.common.errors import RemoteProtocolError, Unencodable
 from muster.common.exchange import (
     Answer,
@@ -174,7 +174,7 @@ def _to_device(message: ToDevice) -> pb.ServerMessage:
     if message.scenario_s is not None:
         out.scenario_s = message.scenario_s
     if message.sum_request is not None:
-        out.sum.number, weights, out.sum.begins, out.sum.ends = message.sum_request
+        out.sum.number, weights, out.sum.begins, out.sum.ends, out.sum.step = message.sum_request
         out.sum.weights.extend(weights)
     return out
 
@@ -218,7 +218,13 @@ def _decode_request(message: pb.ServerMessage) -> SumRequest:
         )
     if not all(0 <= weight < math.inf for weight in request.weights):
         raise RemoteProtocolError("a weight of a sum is not a finite number >= 0")
-    return SumRequest(request.number, tuple(request.weights), request.begins, request.ends)
+    if len(request.step) > STEP_BYTES:
+        raise RemoteProtocolError(
+            f"a step of a secure sum has {len(request.step)} bytes; expected at most {STEP_BYTES}"
+        )
+    return SumRequest(
+        request.number, tuple(request.weights), request.begins, request.ends, request.step
+    )
 
 
 def _decode_call(call: pb.Call) -> Call:

@@ -90,6 +90,10 @@ class HeldUpdates:
         held = self._held_of(stored, entries)
         return Term(self._read(stored.body, entries), weight, held.largest)
 
+    def total(self) -> ExactSum | None:
+        """The sum that has been begun; None if an update is missing in it."""
+        return self._sum if self._sum is not None and not self._sum.empty else None
+
     def complete(self) -> tuple[SumHeader, Body]:
         """The sum that has been begun, with its header."""
         assert self._sum is not None

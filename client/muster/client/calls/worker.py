@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -35,6 +36,9 @@ from muster.common.exchange import (
 )
 from muster.tasks.task import OpenTask
 from muster.wire import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from muster.client.calls.secure_sums import SecureSteps
 
 log = logging.getLogger("muster.client")
 
@@ -79,6 +83,7 @@ class Worker:
         self._held: HeldUpdates | None = None
         if held_codec is not None:
             self._held = HeldUpdates(devices, held_codec, self._runner)
+        self._secure: SecureSteps | None = None
         self._ahead = TrainingAhead(task, module, devices, self._runner, clock)
         self._willingness = Willingness(devices, policy, self._runner, self._lockstep, clock)
 
@@ -213,15 +218,33 @@ class Worker:
         held = self._held
         if held is None:
             raise RemoteProtocolError("the server asked for a sum of updates that were sent to it")
+        if request.step:
+            await self._take_step(batch, request, held)
+            return
         if request.begins:
             held.begin(request.number, batch.work.entries)
         elif not held.continues(request.number):
             return  # it began in an earlier session; the server asks for all of it again
-        if lost := held.lost(batch.calls):
-            await self._train_again(batch.only(lost))
+        await self._train_lost(batch, held)
         await held.add(batch, request.weights)
         if request.ends:
             await batch.link.submit_sum(*held.complete())
+
+    async def _take_step(self, batch: CallBatch, request: SumRequest, held: HeldUpdates) -> None:
+        """Take a step of a secure sum, or say that the device refuses it."""
+        if self._secure is None:
+            # Other devices do without the library for cryptography.
+            from muster.client.calls.secure_sums import SecureSteps
+
+            self._secure = SecureSteps(self._devices, held, self._runner)
+        if self._secure.needs_update(batch, request):
+            await self._train_lost(batch, held)
+        await batch.link.submit_sum(*await self._secure.take(batch, request))
+
+    async def _train_lost(self, batch: CallBatch, held: HeldUpdates) -> None:
+        """Train for the calls of which an earlier process has taken the updates with it."""
+        if lost := held.lost(batch.calls):
+            await self._train_again(batch.only(lost))
 
     async def _train_again(self, batch: CallBatch) -> None:
         choices = self._choose(batch)

@@ -122,6 +122,7 @@ class Memory:
         held: the records of its two newest rounds, oldest first; fewer before the second round.
             Both may be of one round: on clocks that run, a device may give up a call, and train
             when a restarted server calls it again. The newer one is then what has become of it.
+        folder: that of the device.
 
     Args:
         folder: `devices/<client>` of the run folder; made if it does not exist.
@@ -129,6 +130,7 @@ class Memory:
     """
 
     def __init__(self, folder: Path, body_bytes: int = BODY_BYTES) -> None:
+        self.folder = folder
         self._body_bytes = body_bytes
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)

@@ -279,7 +279,7 @@ class ProcessConfigs:
             calls_ahead=scenario.clock.lockstep and not self._declines() and not self._record,
             shared={g.name: g.shared_line(scenario.seed) for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
-            partial_sums=[group.name for group in scenario.groups if group.partial_sums],
+            partial_sums=[group.name for group in scenario.groups if scenario.holds(group)],
             on_error_fail=[group.name for group in scenario.groups if group.on_error == "fail"],
             errors_in_a_row=limits,
             masks={
@@ -368,7 +368,7 @@ class ProcessConfigs:
                     utility=group.participation.rational,
                     capacity=group.device.capacity,
                     training=group.training,
-                    partial_sums=group.partial_sums,
+                    partial_sums=self.scenario.holds(group),
                     mask=group.mask,
                     torch_device=f"cuda:{next(in_turn)}" if on_gpu else "cpu",
                     population=self.scenario.devices,

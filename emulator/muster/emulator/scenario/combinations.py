@@ -12,6 +12,7 @@ from muster.client.training.settings import Training
 from muster.client.training.trainer import keeps_state
 from muster.common.errors import ConfigError
 from muster.common.requirements import Requirement
+from muster.common.secure.graph import LEAST
 from muster.common.tensors import Schema
 from muster.common.withholders import Withholder
 from muster.emulator.scenario.settings import Group, ScenarioSettings
@@ -55,6 +56,8 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         clipping = Requirement.CLIPPING if server.clips else Requirement.CLIPPING_BY_DEVICES
         yield Required(Requirement.BOUNDED_CHANGE, "server.privacy")
         yield Required(clipping, "server.privacy")
+    if server.secure is not None:
+        yield Required(Requirement.SECURE_SUMS, "server.secure")
     if server.keep_updates:
         yield Required(Requirement.KEPT_UPDATES, "server.keep_updates")
     if server.goal is not None:
@@ -173,10 +176,14 @@ def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.SELECTION, server.selection.kind)
     if server.selection.prefers():
         yield Withheld(Withholder.PREFERENCE, server.selection.kind)
+    if least < LEAST:
+        yield Withheld(Withholder.SMALL_ROUNDS, str(least))
     if least > 1:
         yield Withheld(Withholder.MINIMUM, str(least))
     if server.guard.max_norm is not None:
         yield Withheld(Withholder.NORM_LIMIT, f"{server.guard.max_norm:g}")
+    if server.secure is not None:
+        yield Withheld(Withholder.SECURE_SUMS)
     if server.information == "limited":
         yield Withheld(Withholder.LIMITED_INFORMATION)
     if not server.aggregator.control:

@@ -321,6 +321,10 @@ class ScenarioSettings(Section):
         """Number of devices in the population."""
         return sum(group.count for group in self.groups)
 
+    def holds(self, group: Group) -> bool:
+        """Whether devices of a group hold their updates back, and the server gets sums of them."""
+        return group.partial_sums or self.server.secure is not None
+
     @property
     def longest_round_s(self) -> float:
         """Seconds after which a round ends at the latest, as far as plans know it: its deadline, or

@@ -40,6 +40,7 @@ from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
 if TYPE_CHECKING:
     from muster.server.account.pending_rows import PendingRows
+    from muster.server.updates.secure_sums import OpenedSum, SecureSums
 
 
 _NO_MODEL = (
@@ -78,6 +79,7 @@ class Aggregation:
         kept: where the updates of every round are kept; None if they are not.
         memory: the last updates of all clients; None unless the aggregator remembers.
         strategy: makes the versions in place of the rule; None: none does.
+        secure: asks for secure sums in place of those that processes hold; None: nobody does.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Aggregation:
         memory: UpdateMemory | None = None,
         kept: KeptUpdates | None = None,
         strategy: StrategyDriver | None = None,
+        secure: "SecureSums | None" = None,
     ) -> None:
         self._config = config
         self._rule = config.server.aggregator
@@ -114,6 +117,7 @@ class Aggregation:
         self._worker = worker
         self._room = room
         self._sums = sums
+        self._secure = secure
         self._clock = clock
         self._tell = tell
         privacy = config.server.privacy
@@ -248,7 +252,7 @@ class Aggregation:
                 for update, weight in zip(counted, weighing.weights, strict=True):
                     update.weight = weight
                 break
-            missing = await self._fold(round, counted, weighing.weights)
+            missing, folded = await self._fold(round, counted, weighing.weights)
             if not missing:
                 break
             self._refuse_missing_in_lockstep(round, missing)
@@ -256,6 +260,9 @@ class Aggregation:
                 missing = {update.update.key.client for update in counted if update.held}
             updates.left_out |= dict.fromkeys(missing, Reason.SUM_MISSING)
             counted = [u for u in counted if u.update.key.client not in missing]
+            if folded:  # each weight depends on its own update alone
+                counted, weighing = await self._weighed(updates, counted)
+                break
         else:
             counted, weighing = await self._weighed(updates, counted)
             if weighing.normaliser:
@@ -268,16 +275,19 @@ class Aggregation:
 
     async def _fold(
         self, round: Round, counted: Sequence[PendingUpdate], weights: Sequence[float]
-    ) -> Collection[str]:
+    ) -> tuple[Collection[str], bool]:
         """Fold updates with their weights, and the sums of those that processes hold.
 
         In lockstep the server waits for sums as long as anything arrives within `server.stall_s`.
         On other clocks it waits once more as long as the round may be open.
 
         Returns:
-            The clients whose updates are in no sum that has come. Then nothing is folded.
+            The clients whose updates are in no sum that has come; and whether the others are folded
+            nevertheless. A secure sum cannot be asked for again without them, because the
+            difference of two sums would be theirs.
         """
-        sums: Sequence[ArrivedSum] = ()
+        sums: Sequence[ArrivedSum | OpenedSum] = ()
+        missing: Collection[str] = ()
         held = [(u, weight) for u, weight in zip(counted, weights, strict=True) if u.held]
         if held:
             updates, of_held = zip(*held, strict=True)
@@ -287,17 +297,23 @@ class Aggregation:
             open_s = round.rules.open_s(settings.deadline_s)
             renewed = round.rules.lockstep or open_s is None
             patience_s = settings.stall_s if open_s is None or renewed else open_s
-            sums, missing = await self._sums.collect(updates, of_held, patience_s, renewed)
+            waits = patience_s, renewed
+            if self._secure is not None:
+                number = round.number
+                sums, missing = await self._secure.collect(number, updates, of_held, *waits)
+            else:
+                sums, missing = await self._sums.collect(updates, of_held, *waits)
+        folds = not missing or (self._secure is not None and bool(sums))
         try:
-            if held and missing:
-                return missing
+            if not folds:
+                return missing, False
             await self._receiver.fold(counted, weights)
             for sum in sums:
                 await self._worker.run(sum.add_to, self._receiver.sum)
         finally:
             for sum in sums:
                 sum.close()
-        return ()
+        return missing, True
 
     def _refuse_missing_in_lockstep(self, round: Round, missing: Collection[str]) -> None:
         """Allow that sums are missing, on clocks on which devices may be lost, and of devices that

@@ -196,6 +196,31 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.PARTIAL_SUMS, W.LATER_ROUNDS): "server.mode: with {found!r} an update may count in a later "
     "round, but a process holds the updates of one round for its sum; expected the synchronous "
     "mode",
+    (R.EACH_UPDATE, W.SECURE_SUMS): "server.aggregator: {by!r} needs the updates themselves, but "
+    "with server.secure the server gets only their sum; take a rule that weighs updates on "
+    "arrival, for example fedavg or fedadam",
+    (R.KNOWN_COHORT, W.SECURE_SUMS): "server.aggregator: {by!r} weighs updates when the round has "
+    "closed, but with server.secure a device may drop out after it was told its weight; take a "
+    "rule that weighs updates on arrival, for example fedavg or fedadam",
+    (R.SECURE_SUMS, W.SMALL_ROUNDS): "server.secure: from the sum of two updates each device could "
+    "compute the other's; expected server.minimum = 3 or more, found {found}",
+    (R.SECURE_SUMS, W.PACKED): "{place}.devices_per_process: with server.secure every device hides "
+    "its own update; expected 1, found {found}",
+    (R.SECURE_SUMS, W.MASK): "server.secure: a sum of whole updates is made, but devices of group "
+    "{found!r} train different parts of the model; leave out groups.mask, or server.secure",
+    (R.SECURE_SUMS, W.RATIONAL): "server.secure: rational devices judge the model anew if they are "
+    "restarted, and might then withhold an update that the server counts; leave one of them out",
+    (R.SECURE_SUMS, W.LATER_ROUNDS): "server.mode: with {found!r} an update may count in a later "
+    "round, but with server.secure a round counts those of its own sum; expected the synchronous "
+    "mode",
+    (R.SECURE_SUMS, W.SERVER_PRIVACY): "server.privacy: with server.secure the server cannot check "
+    "that devices state the norms by which it clips; expected where = 'device'",
+    (R.KEPT_UPDATES, W.SECURE_SUMS): "server.keep_updates: with server.secure the server gets the "
+    "sum in place of updates; expected false",
+    (R.APP, W.SECURE_SUMS): "server.secure: an app reports more of each update than its sum; take "
+    "a task of muster, or leave out server.secure",
+    (R.OWN_LINK, W.SECURE_SUMS): "{place}.link: the modelled durations of links have no place for "
+    "the steps of server.secure; leave one of them out",
     (R.BOUNDED_CHANGE, W.MASK): "server.privacy: how much one device can change the model is not "
     "bounded if devices train different parts of it; leave out groups.mask, or server.privacy",
     (
@@ -340,6 +365,10 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "{found}",
     (R.SENT_UPDATE, W.PARTIAL_SUMS): "{key}.do: {by} damages updates on their way, but those of "
     "group {found!r} stay in their process; expected partial_sums = false",
+    (R.SENT_UPDATE, W.SECURE_SUMS): "{key}.do: {by} damages updates on their way, but with "
+    "server.secure none travels; leave one of them out",
+    (R.KEPT_UPDATE, W.SECURE_SUMS): "{key}.do: {by} sends an update that the device has kept, but "
+    "with server.secure none travels; leave one of them out",
     (R.GATEWAY, W.NO_GATEWAY): "{key}.do: {by} acts at a gateway, but group {found!r} has none; "
     "give it a link, for example link.profile = 'unshaped'",
     (R.RATES, W.NO_RATES): "{key}.do: {by} multiplies the rates of links, but those of group "

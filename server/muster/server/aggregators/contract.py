@@ -275,6 +275,7 @@ class Aggregator(Plugin):
         declared = {
             Requirement.EACH_UPDATE: self.asks_again(),
             Requirement.WHOLE_UPDATES: not self.adds_parts(),
+            Requirement.KNOWN_COHORT: self.weights == "at-close",
             Requirement.REMEMBERED: self.remembers() and self.retains() == "update",
             Requirement.EQUAL_STALENESS: not self.discounts,
             Requirement.TRAINED_PARAMETERS: self.weighs == "parameters",

@@ -144,6 +144,15 @@ class Coordinator:
             formats.entries, fleet, files, self._dispatch.ask_for_sum, self._signals.stopping,
             patience,
         )  # fmt: skip
+        secure = None
+        if settings.secure is not None:
+            # Other runs do without the library for cryptography.
+            from muster.server.updates.secure_sums import SecureSums
+
+            secure = SecureSums(
+                settings.secure, config.seed, lockstep, formats.entries, fleet.devices, self.sums,
+                worker,
+            )  # fmt: skip
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
             patience, tell,
@@ -155,6 +164,7 @@ class Coordinator:
             memory_of(config, schema.parameters, fleet, run_folder),
             KeptUpdates(run_folder / UPDATES) if settings.keep_updates else None,
             strategy,
+            secure,
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,

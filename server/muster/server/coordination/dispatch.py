@@ -174,7 +174,7 @@ class Dispatch:
         calls = [self._call_of(round, key, None, weights) for key in keys]
         inline = again and self._inline and not self.bulk(pack)
         model = self._versions.body_of(calls[0].base_version) if inline else None
-        if sent := pack.ask_for_sum(wanted.number, calls, wanted.weights, model):
+        if sent := pack.ask_for_sum(wanted.number, calls, wanted.weights, model, wanted.step):
             round.sent(keys[0].client, sent)
 
     def _announced(self) -> dict[str, float]:

@@ -166,7 +166,12 @@ class ConnectedPack:
         return 0 if model is None else len(model) * -(-len(calls) // items)
 
     def ask_for_sum(
-        self, number: int, calls: Sequence[Call], weights: Sequence[float], model: Body | None
+        self,
+        number: int,
+        calls: Sequence[Call],
+        weights: Sequence[float],
+        model: Body | None,
+        step: bytes,
     ) -> int:
         """Queue messages that ask for the sum of held updates. Nothing happens while the devices
         are away.
@@ -176,6 +181,7 @@ class ConnectedPack:
             calls: the calls for which the updates were made.
             weights: one per call.
             model: body of the base version, for devices that may have lost their updates.
+            step: of a secure sum; empty: the sum is asked for.
 
         Returns:
             The bytes of the models in the messages.
@@ -187,7 +193,7 @@ class ConnectedPack:
         for start in starts:
             part = slice(start, start + items)
             first, last = start == 0, start == starts[-1]
-            request = SumRequest(number, weights[part], first, last)
+            request = SumRequest(number, weights[part], first, last, step)
             self.outbox.put_nowait(ToDevice(model=model, calls=calls[part], sum_request=request))
         return 0 if model is None else len(model) * len(starts)
 

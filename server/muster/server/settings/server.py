@@ -13,6 +13,7 @@ from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
 from muster.server.settings.privacy import Privacy
+from muster.server.settings.secure import Secure
 
 
 class Target(Section):
@@ -198,6 +199,10 @@ class ServerSettings(Section):
 
     privacy: Privacy | None = None
     """Differential privacy: every update is clipped, and noise is added. Absent: neither."""
+
+    secure: Secure | None = None
+    """Secure aggregation: the server gets the sum of the updates of a round, and no update. Absent:
+    it gets the updates."""
 
     keep_updates: bool = False
     """Whether to keep every update that counts, as it arrived, in `updates/` of the run folder.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from muster.common.errors import MusterError, RemoteProtocolError
 from muster.common.exact_sum import ExactSum
@@ -34,6 +35,8 @@ class WantedSum:
         number: its number, within this incarnation of the server.
         updates: the updates in it, of devices of one process.
         weights: one per update.
+        step: what is asked for in place of the sum, a step of a secure sum; empty: the sum.
+        lengths: that what arrives can have.
         arrived: the sum, when it is here.
         arriving: the sum of which a part is here.
         over: whether the server waits for it no longer.
@@ -44,6 +47,8 @@ class WantedSum:
     number: int
     updates: Sequence[PendingUpdate]
     weights: Sequence[float]
+    step: bytes
+    lengths: Sequence[int]
     arrived: "asyncio.Future[ArrivedSum]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -72,8 +77,23 @@ class WantedSum:
                 yield weight, update.body
 
 
+class Asked(NamedTuple):
+    """What a process is asked for.
+
+    Attributes:
+        updates, weights, step: see `WantedSum`.
+        lengths: that the reply can have.
+    """
+
+    updates: Sequence[PendingUpdate]
+    weights: Sequence[float]
+    step: bytes
+    lengths: Sequence[int]
+
+
 class ArrivedSum:
-    """The bytes of a partial sum, which arrive chunk by chunk in a file without a name.
+    """The bytes of a partial sum, or of a step of a secure one, which arrive chunk by chunk in a
+    file without a name.
 
     Attributes:
         missing: clients whose updates are not in the sum.
@@ -97,13 +117,13 @@ class ArrivedSum:
                 f"{len(header.missing)} updates are missing in a sum of {len(clients)}; expected "
                 f"names of devices that are in it, each once"
             )
-        lengths = partial_sum_lengths(parameters) if self.missing < clients else (0, 0)
+        lengths = wanted.lengths if self.missing < clients else (0, 0)
         if header.length not in lengths:
             raise RemoteProtocolError(
                 f"a sum of {header.length} bytes; expected {' or '.join(map(str, lengths))} for "
                 f"{parameters} parameters"
             )
-        self._fine = header.length == lengths[1]
+        self._fine = header.length == lengths[-1]
         self._bytes = ArrivingBytes(files, header.length)
         self.senders = 0
 
@@ -148,7 +168,7 @@ class ArrivedSum:
         Raises:
             RemoteProtocolError: an entry or the norm is larger than theirs can make it.
         """
-        if not self.received:
+        if not self.received or self.wanted.step:
             return
         largest, norm = self._encoded().extent()
         for what, found, bounds, rounding in (
@@ -169,6 +189,10 @@ class ArrivedSum:
         """
         if self.received:
             sum.add_part(self._encoded().read, self.wanted.bounds(self.missing))
+
+    def whole(self) -> bytes:
+        """All of its bytes."""
+        return self._bytes.pread(self.received, 0)
 
     def _encoded(self) -> EncodedSum:
         return EncodedSum(self._bytes.pread, self._parameters, self._fine)
@@ -234,16 +258,37 @@ class PartialSums:
         Raises:
             RunStops: the run is to stop, and a sum has not arrived.
         """
-        asked = self._ask_all(held, weights)
+        asked = self._of_processes(held, weights)
+        replies = await self.exchange(asked, False, patience_s, renewed)
+        here = [reply for reply in replies if reply is not None]
+        pairs = zip(asked, replies, strict=True)
+        away = ([u.update.key.client for u in of.updates] for of, reply in pairs if reply is None)
+        return here, set(chain(*away, *(sum.missing for sum in here)))
+
+    async def exchange(
+        self, asked: Sequence[Asked], again: bool, patience_s: float, renewed: bool
+    ) -> list[ArrivedSum | None]:
+        """Ask processes, and wait for what they send.
+
+        Args:
+            again: whether they may have lost their updates, and get the model with the request.
+            patience_s, renewed: see `collect`.
+
+        Returns:
+            What has arrived from each, which the caller closes; None: nothing has.
+
+        Raises:
+            RunStops: the run is to stop, and something has not arrived.
+        """
+        all_wanted = [self._want(of, again) for of in asked]
         here: list[ArrivedSum] = []
         try:
-            await self._wait([wanted.arrived for wanted in asked], patience_s, renewed)
-            here = [wanted.arrived.result() for wanted in asked if wanted.arrived.done()]
+            await self._wait([wanted.arrived for wanted in all_wanted], patience_s, renewed)
+            here = [wanted.arrived.result() for wanted in all_wanted if wanted.arrived.done()]
         finally:
-            for wanted in asked:
+            for wanted in all_wanted:
                 self._end(wanted, here)
-        away = (wanted.clients for wanted in asked if not wanted.arrived.done())
-        return here, set(chain(*away, *(sum.missing for sum in here)))
+        return [wanted.arrived.result() if wanted.arrived.done() else None for wanted in all_wanted]
 
     def _end(self, wanted: WantedSum, here: Collection[ArrivedSum]) -> None:
         wanted.over = True
@@ -255,24 +300,35 @@ class PartialSums:
         """Whether the credentials of all these devices have been revoked."""
         return all(self._fleet.devices[client].revoked for client in clients)
 
-    def _ask_all(self, held: Sequence[PendingUpdate], weights: Sequence[float]) -> list[WantedSum]:
+    def revoked_of(self, clients: Iterable[str]) -> set[str]:
+        """Those of the devices whose credentials have been revoked."""
+        return {client for client in clients if self._fleet.devices[client].revoked}
+
+    def _of_processes(self, held: Sequence[PendingUpdate], weights: Sequence[float]) -> list[Asked]:
+        """What each process is asked for, to get the sum of held updates."""
         by_pack: dict[ConnectedPack | None, list[tuple[PendingUpdate, float]]] = {}
         for update, weight in zip(held, weights, strict=True):
             pack = self._fleet.devices[update.update.key.client].pack
             by_pack.setdefault(pack, []).append((update, weight))
+        lengths = partial_sum_lengths(self._parameters)
         asked = []
-        for pack, parts in by_pack.items():
-            updates, of_pack = zip(*parts, strict=True)
-            self._newest += 1
-            wanted = WantedSum(self._newest, updates, of_pack)
-            self._wanted[wanted.number] = wanted
-            asked.append(wanted)
-            # Devices whose process has enrolled again without them have none.
-            if pack is None or any(self._fleet.devices[c].revoked for c in wanted.clients):
-                self._give_up(wanted)
-            else:
-                self._ask(pack, wanted, False)
+        for parts in by_pack.values():
+            updates, of_process = zip(*parts, strict=True)
+            asked.append(Asked(updates, of_process, b"", lengths))
         return asked
+
+    def _want(self, asked: Asked, again: bool) -> WantedSum:
+        """Ask one process."""
+        self._newest += 1
+        wanted = WantedSum(self._newest, *asked)
+        self._wanted[wanted.number] = wanted
+        pack = self._fleet.devices[wanted.clients[0]].pack
+        # Devices whose process has enrolled again without them have none.
+        if pack is None or any(self._fleet.devices[c].revoked for c in wanted.clients):
+            self._give_up(wanted)
+        else:
+            self._ask(pack, wanted, again)
+        return wanted
 
     def _give_up(self, wanted: WantedSum) -> None:
         """Wait no longer for a sum: all of its updates are missing."""

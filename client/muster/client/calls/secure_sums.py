@@ -1,0 +1,237 @@
+"""Secure aggregation on the device: the steps in which it contributes to a sum that hides its
+update.
+
+The secrets of an attempt exist only in this process. A device that is started again knows nothing
+of them, refuses the steps of the attempt, and takes part in the next one with new keys. What it
+must not forget is which sum it has opened (`muster.client.device.opened`).
+"""
+
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+from struct import pack
+
+from muster.client.calls.call_batch import CallBatch
+from muster.client.calls.partial_sums import HeldUpdates
+from muster.client.calls.training_runner import TrainingRunner
+from muster.client.device.learner import Learner
+from muster.client.device.memory import StoredUpdate
+from muster.client.device.opened import OpenedSums
+from muster.common.errors import RemoteProtocolError
+from muster.common.exact_sum import ExactSum
+from muster.common.exchange import Body, Call, SumHeader, SumRequest
+from muster.common.secure.graph import LEAST
+from muster.common.secure.keys import agreed_key, pad_key, public_of, seal, unseal
+from muster.common.secure.padded import PaddedSum
+from muster.common.secure.sharing import SECRET_BYTES, SHARE_BYTES, split
+from muster.common.secure.steps import StepRequest, SumStep, decode_step
+from muster.wire.bodies import checksum
+
+_KEY_BYTES = 32
+
+
+class _Attempt:
+    """The secrets of a device in one attempt, and what it has said."""
+
+    def __init__(self, request: StepRequest) -> None:
+        self.name, self.device = request.attempt, request.device
+        self.sealing_key, self.pad_key, self.own_pad = (
+            secrets.token_bytes(SECRET_BYTES) for _ in range(3)
+        )
+        self.neighbours: Mapping[int, bytes] = {}
+        self.threshold = 0
+        self.own_share = b""
+        self.held: Mapping[int, bytes] = {}
+        """By neighbour, its two shares for this device."""
+        self.said: dict[SumStep, tuple[StepRequest, bytes]] = {}
+
+
+class SecureDevice:
+    """The part of one device in secure sums.
+
+    It answers every step of an attempt once: the same request gets the same bytes again, and
+    another one is refused. So no request can make it give both shares of a neighbour, or pad two
+    vectors alike.
+
+    Args:
+        opened: remembers the newest sum that was opened with an update of this device.
+    """
+
+    def __init__(self, opened: OpenedSums) -> None:
+        self._opened = opened
+        self._attempt: _Attempt | None = None
+
+    def needs_update(self, request: StepRequest) -> bool:
+        """Whether the device needs its weighted update for the reply."""
+        return request.step is SumStep.UPDATE and self._known(request) is not None
+
+    def _known(self, request: StepRequest) -> _Attempt | None:
+        attempt = self._attempt
+        if attempt is None or (attempt.name, attempt.device) != request[1:3]:
+            return None
+        return attempt
+
+    def reply(
+        self,
+        request: StepRequest,
+        call: Call,
+        weight: float,
+        stored: StoredUpdate | None,
+        sum: ExactSum | None,
+    ) -> bytes | None:
+        """The reply to a request; None: the device refuses.
+
+        Args:
+            stored: the update for the call; None if it is not here.
+            sum: the weighted update, if `needs_update`.
+        """
+        if request.step is SumStep.KEYS and self._known(request) is None:
+            self._attempt = _Attempt(request)
+        if (attempt := self._known(request)) is None:
+            return None
+        if (known := attempt.said.get(request.step)) is not None:
+            return known[1] if known[0] == request else None
+        if any(step not in attempt.said for step in SumStep if step < request.step):
+            return None
+        match request.step:
+            case SumStep.KEYS:
+                reply: bytes | None = public_of(attempt.sealing_key) + public_of(attempt.pad_key)
+            case SumStep.SHARES:
+                reply = _shares(attempt, request)
+            case SumStep.UPDATE:
+                reply = None if sum is None else _padded(attempt, request, sum)
+            case SumStep.OPENING:
+                reply = self._opening(attempt, request, call, weight, stored)
+        if reply is not None:
+            attempt.said[request.step] = request, reply
+        return reply
+
+    def _opening(
+        self,
+        attempt: _Attempt,
+        request: StepRequest,
+        call: Call,
+        weight: float,
+        stored: StoredUpdate | None,
+    ) -> bytes | None:
+        said = dict(request.records)
+        alive = [index for index, flag in said.items() if flag == b"\1"]
+        if said.keys() != attempt.held.keys() or len(alive) + 1 < attempt.threshold:
+            return None
+        if stored is None:
+            return None
+        # What opens this sum, except for the attempt. The difference of two sums with the same
+        # update could be another device's update.
+        about = sha256(pack("<Id", call.key.round, weight))
+        about.update(call.model_checksum + stored.update.checksum)
+        for index, flag in sorted(said.items()):
+            about.update(pack("<I", index) + flag)
+        if not self._opened.may_open(call.key.round, about.digest()):
+            return None
+        shares = [attempt.own_share]
+        for index, flag in request.records:
+            own_pad, pad = attempt.held[index][:SHARE_BYTES], attempt.held[index][SHARE_BYTES:]
+            shares.append(own_pad if flag == b"\1" else pad)
+        return b"".join(shares)
+
+
+def _shares(attempt: _Attempt, request: StepRequest) -> bytes | None:
+    """The shares of the device's secrets, sealed for each neighbour."""
+    holders, threshold = len(request.records) + 1, request.threshold
+    # With half of the shares or fewer, a server that tells every neighbour something else would get
+    # both secrets.
+    if holders < LEAST or not holders < 2 * threshold <= 2 * holders:
+        return None
+    attempt.neighbours, attempt.threshold = dict(request.records), threshold
+    places = [attempt.device + 1, *(index + 1 for index in attempt.neighbours)]
+    own_pad = split(attempt.own_pad, places, threshold)
+    pad = split(attempt.pad_key, places, threshold)
+    attempt.own_share = own_pad[0]
+    sealed = []
+    for (index, keys), *both in zip(request.records, own_pad[1:], pad[1:], strict=True):
+        key = _sealing_key(attempt, keys, attempt.device, index)
+        if key is None:
+            return None
+        sealed.append(seal(key, b"".join(both)))
+    return b"".join(sealed)
+
+
+def _sealing_key(attempt: _Attempt, keys: bytes, sender: int, receiver: int) -> bytes | None:
+    purpose = f"shares of {sender} for {receiver}"
+    return agreed_key(attempt.sealing_key, keys[:_KEY_BYTES], purpose, attempt.name)
+
+
+def _padded(attempt: _Attempt, request: StepRequest, sum: ExactSum) -> bytes | None:
+    """The weighted update under the device's own pad and those that it has with its neighbours."""
+    held = {}
+    if len(request.records) + 1 < attempt.threshold:
+        return None
+    total = PaddedSum(sum.parameters)
+    for index, sealed in request.records:
+        keys = attempt.neighbours.get(index)
+        if keys is None:
+            return None
+        key = _sealing_key(attempt, keys, index, attempt.device)
+        pad = pad_key(attempt.pad_key, keys[_KEY_BYTES:], attempt.name)
+        shares = None if key is None else unseal(key, sealed)
+        if shares is None or pad is None:
+            return None
+        held[index] = shares
+        total.pad(pad, attempt.device < index)
+    attempt.held = held
+    total.pad(attempt.own_pad, True)
+    total.add_exact(sum)
+    return total.encoded()
+
+
+class SecureSteps:
+    """The steps of secure sums that the server asks the devices of a process for.
+
+    Args:
+        held: the updates of these devices.
+    """
+
+    def __init__(
+        self, devices: Mapping[str, Learner], held: HeldUpdates, runner: TrainingRunner
+    ) -> None:
+        self._devices = devices
+        self._held = held
+        self._runner = runner
+        self._secure: dict[str, SecureDevice] = {}
+
+    def needs_update(self, batch: CallBatch, request: SumRequest) -> bool:
+        """Whether a device needs its update for a step."""
+        return self._device(batch).needs_update(decode_step(request.step))
+
+    async def take(self, batch: CallBatch, request: SumRequest) -> tuple[SumHeader, Body]:
+        """Take a step.
+
+        Returns:
+            The reply and its header, in which the device is missing if it refuses.
+
+        Raises:
+            RemoteProtocolError: there is no such step, or it asks several devices.
+        """
+        device, step = self._device(batch), decode_step(request.step)
+        (call,), (weight,) = batch.calls, request.weights
+        total = None
+        if device.needs_update(step):
+            self._held.begin(request.number, batch.work.entries)
+            await self._held.add(batch, request.weights)
+            total = self._held.total()
+        stored = self._devices[call.key.client].memory.update_for(call)
+        reply = await self._runner.run(device.reply, step, call, weight, stored, total)
+        missing = [call.key.client] if reply is None else []
+        body = reply or b""
+        return SumHeader(request.number, len(body), checksum(body), missing), body
+
+    def _device(self, batch: CallBatch) -> SecureDevice:
+        if len(batch.calls) != 1:
+            raise RemoteProtocolError(
+                f"a step of a secure sum asks {len(batch.calls)} devices; expected 1"
+            )
+        client = batch.calls[0].key.client
+        if (known := self._secure.get(client)) is None:
+            opened = OpenedSums(self._devices[client].memory.folder)
+            known = self._secure[client] = SecureDevice(opened)
+        return known

@@ -1,0 +1,289 @@
+"""Secure sums: the server gets the weighted sum of updates, and no update.
+
+The server asks every device for keys, shares, its padded update and the opening
+(`muster.common.secure.steps`). It keeps nothing of this beyond an attempt. A device that was
+started again has forgotten its keys: in lockstep, where it takes part whatever happens, the server
+then begins a new attempt; on other clocks the device has dropped out.
+"""
+
+import math
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+from muster.common import seeds
+from muster.common.exact_sum import ExactSum
+from muster.common.partial_sums import ROUNDING
+from muster.common.secure.graph import LEAST, neighbours_of, shape_of
+from muster.common.secure.keys import pad_key, public_of
+from muster.common.secure.padded import PaddedSum
+from muster.common.secure.sharing import SHARE_BYTES, joined
+from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, reply_bytes
+from muster.server.runtime.worker import WorkerThread
+from muster.server.settings.secure import Secure
+from muster.server.updates.partial_sums import Asked, PartialSums
+from muster.server.updates.round_updates import PendingUpdate
+
+_ATTEMPTS = 20
+"""Attempts of a round in lockstep, before the devices that refuse count as missing."""
+
+
+class OpenedSum(NamedTuple):
+    """The sum of the updates of some devices.
+
+    Attributes:
+        bounds: |w|·max|Δ| of each of them.
+    """
+
+    total: PaddedSum
+    bounds: Sequence[float]
+
+    def add_to(self, sum: ExactSum) -> None:
+        """Add it to the sum of a round.
+
+        Raises:
+            Diverged: the sum left its range.
+        """
+        sum.add_part(self.total.read, self.bounds)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Member(NamedTuple):
+    update: PendingUpdate
+    weight: float
+
+
+Records = Mapping[int, Sequence[tuple[int, bytes]]]
+
+
+class SecureSums:
+    """Asks devices for their secure sum.
+
+    Args:
+        clients: all devices of the run, in an order that never changes.
+    """
+
+    def __init__(
+        self,
+        settings: Secure,
+        seed: int,
+        lockstep: bool,
+        parameters: int,
+        clients: Iterable[str],
+        sums: PartialSums,
+        worker: WorkerThread,
+    ) -> None:
+        self._settings = settings
+        self._seed = seed
+        self._lockstep = lockstep
+        self._parameters = parameters
+        self._index = {client: index for index, client in enumerate(clients)}
+        self._sums = sums
+        self._worker = worker
+
+    async def collect(
+        self,
+        round: int,
+        held: Sequence[PendingUpdate],
+        weights: Sequence[float],
+        patience_s: float,
+        renewed: bool,
+    ) -> tuple[list[OpenedSum], set[str]]:
+        """Get the sum of held updates with their weights.
+
+        Args:
+            patience_s, renewed: see `PartialSums.collect`, for each step.
+
+        Returns:
+            The sum, if enough devices have stayed to open it; and the clients whose updates are not
+            in it.
+
+        Raises:
+            RunStops: the run is to stop.
+        """
+        everybody = {update.update.key.client for update in held}
+        members = {
+            self._index[update.update.key.client]: _Member(update, weight)
+            for update, weight in zip(held, weights, strict=True)
+        }
+        if len(members) < LEAST:
+            return [], everybody
+        for number in range(_ATTEMPTS):
+            attempt = _Attempt(
+                members,
+                round,
+                shape_of(len(members), self._settings.drop_out, self._settings.collusion).threshold,
+                self._neighbours(round, members),
+                self._parameters,
+                self._sums,
+                self._worker,
+                again=number > 0,
+                patience=(patience_s, renewed),
+                together=self._lockstep,
+            )
+            opened = await attempt.run()
+            if opened is not None:
+                return [opened], everybody - attempt.clients(attempt.padded)
+            if not self._lockstep:
+                break
+            gone = attempt.clients(attempt.silent) | self._sums.revoked_of(everybody)
+            if gone:
+                return [], gone
+        return [], everybody
+
+    def _neighbours(self, round: int, members: Mapping[int, _Member]) -> dict[int, list[int]]:
+        """The same in every attempt with the same devices, because a device opens one sum only."""
+        shape = shape_of(len(members), self._settings.drop_out, self._settings.collusion)
+        draw = seeds.stream(self._seed, "secure sums", round).integers(2**63)
+        return neighbours_of(sorted(members), shape.neighbours, Random(int(draw)))
+
+
+class _Attempt:
+    """One attempt, with keys that are used in no other.
+
+    Attributes:
+        padded: the devices whose padded updates have come.
+        silent: the devices from which nothing has come for as long as the server waits.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[int, _Member],
+        round: int,
+        threshold: int,
+        neighbours: Mapping[int, Sequence[int]],
+        parameters: int,
+        sums: PartialSums,
+        worker: WorkerThread,
+        *,
+        again: bool,
+        patience: tuple[float, bool],
+        together: bool,
+    ) -> None:
+        self.padded = set[int]()
+        self.silent = set[int]()
+        self._members = members
+        self._round = round
+        self._threshold = threshold
+        self._neighbours = neighbours
+        self._parameters = parameters
+        self._sums = sums
+        self._worker = worker
+        self._again = again
+        self._patience = patience
+        self._together = together
+        self._name = secrets.token_bytes(16)
+        self._total = PaddedSum(parameters)
+
+    def clients(self, devices: Iterable[int]) -> set[str]:
+        """The names of devices."""
+        return {self._members[device].update.update.key.client for device in devices}
+
+    async def run(self) -> OpenedSum | None:
+        """The opened sum; None if too few devices have answered."""
+        keys = await self._ask(SumStep.KEYS, dict.fromkeys(self._members, ()))
+        if not self._goes_on(keys):
+            return None
+        shares = await self._ask(SumStep.SHARES, self._about(keys, keys))
+        if not self._goes_on(shares):
+            return None
+        sealed = {
+            sender: dict(zip(self._among(sender, keys), _cut(reply, SEALED_BYTES), strict=True))
+            for sender, reply in shares.items()
+        }
+        sent = {
+            device: [(other, sealed[other][device]) for other in self._among(device, shares)]
+            for device in shares
+        }
+        self.padded = set(await self._ask(SumStep.UPDATE, sent))
+        if not self._goes_on(self.padded):
+            return None
+        flags = {device: b"\1" if device in self.padded else b"\0" for device in shares}
+        opening = await self._ask(SumStep.OPENING, self._about(self.padded, flags))
+        return await self._worker.run(self._opened, keys, set(shares), opening)
+
+    def _goes_on(self, answered: Iterable[int]) -> bool:
+        count = len(set(answered))
+        return count == len(self._members) if self._together else count >= self._threshold
+
+    def _among(self, device: int, some: Iterable[int]) -> list[int]:
+        here = set(some)
+        return [other for other in self._neighbours[device] if other in here]
+
+    def _about(self, asked: Iterable[int], facts: Mapping[int, bytes]) -> Records:
+        return {
+            device: [(other, facts[other]) for other in self._among(device, facts)]
+            for device in asked
+        }
+
+    async def _ask(self, step: SumStep, records: Records) -> dict[int, bytes]:
+        """Ask devices for a step, and return the replies of those that take it. Padded updates are
+        added up at once, and their reply here is empty."""
+        asked = []
+        for device, about in records.items():
+            threshold = 0 if step is SumStep.KEYS else self._threshold
+            request = StepRequest(step, self._name, device, threshold, about)
+            length = reply_bytes(request, self._parameters)
+            update, weight = self._members[device]
+            asked.append(Asked([update], [weight], request.encoded(), (length,)))
+        replies = await self._sums.exchange(asked, self._again, *self._patience)
+        found = {}
+        try:
+            for device, reply in zip(records, replies, strict=True):
+                if reply is None:
+                    self.silent.add(device)
+                elif reply.received and step is SumStep.UPDATE:
+                    await self._worker.run(self._total.add_encoded, reply.whole())
+                    found[device] = b""
+                elif reply.received:
+                    found[device] = reply.whole()
+        finally:
+            for reply in replies:
+                if reply is not None:
+                    reply.close()
+        return found
+
+    def _opened(
+        self, keys: Mapping[int, bytes], sharing: set[int], opening: Mapping[int, bytes]
+    ) -> OpenedSum | None:
+        """Take the pads off the sum; None if shares are missing, or give no sum of these
+        updates."""
+        given: dict[int, dict[int, bytes]] = {device: {} for device in sharing}
+        for device, reply in opening.items():
+            own, *others = _cut(reply, SHARE_BYTES)
+            given[device][device + 1] = own
+            for other, share in zip(self._among(device, sharing), others, strict=True):
+                given[other][device + 1] = share
+        for device, shares in given.items():
+            if len(shares) < self._threshold:
+                return None
+            secret = joined(dict(list(shares.items())[: self._threshold]))
+            if secret is None or not self._take_off(device, secret, keys, sharing):
+                return None
+        updates = [self._members[device] for device in self.padded]
+        bounds = [member.weight * member.update.body.largest for member in updates]
+        most = math.fsum(bounds) * (1 + 1e-6) + ROUNDING
+        return OpenedSum(self._total, bounds) if self._total.largest() <= most else None
+
+    def _take_off(
+        self, device: int, secret: bytes, keys: Mapping[int, bytes], sharing: set[int]
+    ) -> bool:
+        """Take off the pads of a device: its own if its update came, else those that others have
+        with it. False: the secret is not that of the device."""
+        if device in self.padded:
+            self._total.pad(secret, False)
+            return True
+        if public_of(secret) != keys[device][KEYS_BYTES // 2 :]:
+            return False
+        for other in self._among(device, sharing & self.padded):
+            pad = pad_key(secret, keys[other][KEYS_BYTES // 2 :], self._name)
+            assert pad is not None  # the other device has agreed on it
+            self._total.pad(pad, other > device)
+        return True
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]

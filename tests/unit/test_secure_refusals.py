@@ -1,0 +1,63 @@
+"""Settings with which there are no secure sums are refused before anything starts."""
+
+from typing import Any
+
+import pytest
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.emulator.scenario.scenario import Scenario
+
+
+def refusal(server: dict[str, Any], group: dict[str, Any], **sections: Any) -> str:
+    """What is said of a scenario; empty if it is accepted."""
+    table = {
+        "name": "test",
+        "task": {"name": "linear", "dimension": 3},
+        "server": {"rounds": 5, "minimum": 3, "secure": {}, **server},
+        "groups": [{"name": "dev", "count": 4, **group}],
+        **sections,
+    }
+    try:
+        validate(Scenario, table, "test")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_a_synchronous_fleet_may_have_secure_sums() -> None:
+    assert refusal({}, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ({"minimum": 2}, "server.secure: from the sum of two updates"),
+        ({"aggregator": "median"}, "with server.secure the server gets only their sum"),
+        ({"aggregator": "feduca"}, "weighs updates when the round has closed"),
+        ({"keep_updates": True}, "server.keep_updates: with server.secure"),
+        ({"mode": "opportunistic", "deadline_s": 60}, "expected the synchronous mode"),
+        ({"privacy": {"clip": 1.0, "noise": 1.0}}, "expected where = 'device'"),
+        ({"secure": {"drop_out": 0.45, "collusion": 0.2}}, "2 · drop_out + collusion below 1"),
+    ],
+)
+def test_a_server_without_secure_sums_is_refused(server: dict[str, Any], expected: str) -> None:
+    assert expected in refusal(server, {})
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ({"devices_per_process": 2}, "every device hides its own update; expected 1, found 2"),
+        ({"mask": "blocks"}, "train different parts of the model; leave out groups.mask"),
+        ({"participation": {"kind": "rational"}}, "rational devices judge the model anew"),
+        ({"link": {"profile": "dsl"}}, "have no place for the steps of server.secure"),
+    ],
+)
+def test_a_group_without_secure_sums_is_refused(group: dict[str, Any], expected: str) -> None:
+    assert expected in refusal({}, group)
+
+
+def test_faults_of_updates_on_their_way_are_refused() -> None:
+    fault = {"name": "f", "do": "replay", "when": {"round": 2}, "for_rounds": 1}
+    assert "with server.secure none travels" in refusal({}, {}, faults=[fault])

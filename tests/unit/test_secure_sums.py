@@ -1,0 +1,279 @@
+"""Secure sums of server and devices without a network: every drop-out, and servers that lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations, product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.client.calls.secure_sums import SecureDevice
+from muster.client.device.memory import StoredUpdate
+from muster.client.device.opened import OpenedSums
+from muster.common.exact_sum import ExactSum
+from muster.common.exchange import Key, Update
+from muster.common.secure.sharing import SHARE_BYTES
+from muster.common.secure.steps import StepRequest, SumStep, decode_step
+from muster.server.runtime.worker import WorkerThread
+from muster.server.settings.secure import Secure
+from muster.server.updates.secure_sums import OpenedSum, SecureSums
+
+PARAMETERS = 5
+CLIENTS = [f"d{number}" for number in range(5)]
+Dies = Callable[[int, SumStep], bool]
+
+
+class Reply(SimpleNamespace):
+    """What has arrived of a device."""
+
+    body: bytes
+
+    @property
+    def received(self) -> int:
+        return len(self.body)
+
+    def whole(self) -> bytes:
+        return self.body
+
+    def close(self) -> None:
+        pass
+
+
+class Devices:
+    """Devices that the server reaches without a network.
+
+    Args:
+        dies: whether a device ends before it takes a step. It is back, with a new process, at the
+            next one.
+    """
+
+    def __init__(self, folder: Path, dies: Dies = lambda device, step: False) -> None:
+        self._folder = folder
+        self.dies = dies
+        self.asked: list[tuple[StepRequest, bytes | None]] = []
+        self.there = {client: self._new(client) for client in CLIENTS}
+        draws = np.random.default_rng(5)
+        self.vectors = {
+            client: draws.normal(size=PARAMETERS).astype(np.float32) for client in CLIENTS
+        }
+
+    def _new(self, client: str) -> SecureDevice:
+        folder = self._folder / client
+        folder.mkdir(exist_ok=True)
+        return SecureDevice(OpenedSums(folder))
+
+    def restart(self, client: str) -> None:
+        self.there[client] = self._new(client)
+
+    def reply(self, client: str, request: StepRequest, weight: float = 2.0) -> bytes | None:
+        """What a device says."""
+        device, vector = self.there[client], self.vectors[client]
+        total = None
+        if device.needs_update(request):
+            total = ExactSum(PARAMETERS)
+            total.add(vector, weight)
+        call: Any = SimpleNamespace(key=Key(client, 4, 1), model_checksum=b"m" * 16)
+        update = Update(Key(client, 4, 1), 1, client.encode() * 8, 20, 0.0, 0.0, 0.0)
+        said = device.reply(request, call, weight, StoredUpdate(update, vector.tobytes()), total)
+        self.asked.append((request, said))
+        return said
+
+    async def exchange(
+        self, asked: Sequence[Any], again: bool, patience_s: float, renewed: bool
+    ) -> list[Reply]:
+        replies = []
+        for of in asked:
+            request = decode_step(of.step)
+            client = CLIENTS[request.device]
+            if self.dies(request.device, request.step):
+                self.restart(client)
+            said = self.reply(client, request, of.weights[0])
+            assert said is None or len(said) in of.lengths
+            replies.append(Reply(body=said or b""))
+        return replies
+
+    def revoked_of(self, clients: Any) -> set[str]:
+        return set()
+
+
+async def collected(
+    devices: Devices, lockstep: bool = False, clients: Sequence[str] = CLIENTS, **settings: Any
+) -> tuple[list[OpenedSum], set[str]]:
+    worker = WorkerThread(True)
+    secure = Secure(**{"drop_out": 0.4, "collusion": 0.0, **settings})
+    sums: Any = devices
+    server = SecureSums(secure, 7, lockstep, PARAMETERS, CLIENTS, sums, worker)
+    held: list[Any] = [
+        SimpleNamespace(update=SimpleNamespace(key=Key(c, 4, 1)), body=SimpleNamespace(largest=9.0))
+        for c in clients
+    ]
+    try:
+        return await server.collect(4, held, [2.0] * len(held), 10.0, False)
+    finally:
+        worker.close()
+
+
+def right(devices: Devices, clients: Sequence[str]) -> list[Any]:
+    total = ExactSum(PARAMETERS)
+    for client in clients:
+        total.add(devices.vectors[client], 2.0)
+    return [*map(np.ndarray.tolist, total.pieces(0, PARAMETERS)[:2])]
+
+
+def require_exact(devices: Devices, opened: OpenedSum, missing: set[str]) -> None:
+    survivors = [client for client in CLIENTS if client not in missing]
+    pieces = opened.total.read(0, PARAMETERS)
+    assert [pieces.coarse.tolist(), pieces.middle.tolist()] == right(devices, survivors)
+
+
+def require_one_share_each(devices: Devices) -> None:
+    """In no attempt did devices give enough shares of both secrets of any device."""
+    given: dict[tuple[bytes, int, bytes], int] = {}
+    threshold = 3
+    for request, said in devices.asked:
+        if request.step is SumStep.OPENING and said is not None:
+            for index, flag in [(request.device, b"\1"), *request.records]:
+                about = request.attempt, index, flag
+                given[about] = given.get(about, 0) + 1
+    for (attempt, index, flag), count in given.items():
+        other = given.get((attempt, index, b"\0" if flag == b"\1" else b"\1"), 0)
+        assert min(count, other) < threshold
+
+
+STEPS = [*SumStep]
+ONE = [((device, step),) for device, step in product(range(5), STEPS)]
+TWO = [pair for pair in combinations([d for (d,) in ONE], 2) if pair[0][0] < pair[1][0]]
+
+
+@pytest.mark.parametrize("deaths", [(), *ONE, *TWO], ids=str)
+async def test_the_sum_is_that_of_the_survivors(
+    deaths: tuple[tuple[int, SumStep], ...], tmp_path: Path
+) -> None:
+    devices = Devices(tmp_path, lambda device, step: (device, step) in deaths)
+    sums, missing = await collected(devices)
+    # A device that comes back before it gave its keys takes part, and one that ends after its
+    # padded update came is in the sum.
+    gone = {CLIENTS[device] for device, step in deaths if step in (SumStep.SHARES, SumStep.UPDATE)}
+    assert missing == gone
+    require_exact(devices, sums[0], missing)
+    require_one_share_each(devices)
+
+
+@pytest.mark.parametrize("deaths", ONE, ids=str)
+async def test_in_lockstep_a_death_takes_no_device_out(
+    deaths: tuple[tuple[int, SumStep], ...], tmp_path: Path
+) -> None:
+    left = set(deaths)
+
+    def once(device: int, step: SumStep) -> bool:
+        dies = (device, step) in left
+        left.discard((device, step))
+        return dies
+
+    devices = Devices(tmp_path, once)
+    sums, missing = await collected(devices, lockstep=True)
+    assert missing == set()
+    require_exact(devices, sums[0], missing)
+    require_one_share_each(devices)
+
+
+@pytest.mark.parametrize("step", [SumStep.SHARES, SumStep.UPDATE, SumStep.OPENING])
+async def test_below_the_threshold_nothing_is_opened(step: SumStep, tmp_path: Path) -> None:
+    devices = Devices(tmp_path, lambda device, asked: device < 3 and asked is step)
+    assert await collected(devices) == ([], {*CLIENTS})
+    openings = [said for request, said in devices.asked if request.step is SumStep.OPENING]
+    assert sum(said is not None for said in openings) < 3
+
+
+async def test_two_devices_make_no_sum(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    assert await collected(devices, clients=CLIENTS[:2]) == ([], {*CLIENTS[:2]})
+    assert devices.asked == []
+
+
+async def test_keys_are_new_in_every_attempt(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    await collected(devices)
+    await collected(devices)
+    keys = [said for request, said in devices.asked if request.step is SumStep.KEYS]
+    assert len({*keys}) == len(keys) == 10
+    updates = [said for request, said in devices.asked if request.step is SumStep.UPDATE]
+    assert len({*updates}) == len(updates) == 10
+
+
+async def opened(devices: Devices) -> dict[SumStep, StepRequest]:
+    """What a server has asked the first device, by step, in a sum that was opened."""
+    await collected(devices)
+    return {request.step: request for request, said in devices.asked if request.device == 0}
+
+
+async def test_a_repeated_step_gets_the_same_bytes(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    asked = await opened(devices)
+    before = {r.step: said for r, said in devices.asked if r.device == 0}
+    assert {step: devices.reply("d0", request) for step, request in asked.items()} == before
+
+
+async def test_a_device_opens_one_set_only(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    asked = (await opened(devices))[SumStep.OPENING]
+    lies = [(index, b"\0" if index == 2 else flag) for index, flag in asked.records]
+    assert devices.reply("d0", asked._replace(records=lies)) is None
+    assert devices.reply("d0", asked._replace(records=asked.records[1:])) is None
+    assert devices.reply("d0", asked) is not None
+
+
+async def test_a_device_gives_one_share_of_each_neighbour(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    said = devices.reply("d0", (await opened(devices))[SumStep.OPENING])
+    assert said is not None
+    assert len(said) == SHARE_BYTES * 5
+
+
+@pytest.mark.parametrize("step", STEPS[1:])
+async def test_a_new_process_knows_nothing_of_an_attempt(step: SumStep, tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    asked = await opened(devices)
+    devices.restart("d0")
+    assert devices.reply("d0", asked[step]) is None
+
+
+async def test_no_sum_without_one_device_is_opened_after_one_with_it(tmp_path: Path) -> None:
+    """The difference would be the update of this device, also if all processes are new."""
+    devices = Devices(tmp_path)
+    await collected(devices)
+    for client in CLIENTS:
+        devices.restart(client)
+    devices.dies = lambda device, step: device == 2 and step is SumStep.UPDATE
+    assert await collected(devices) == ([], {*CLIENTS})
+    assert await collected(devices, clients=CLIENTS[1:]) == ([], {*CLIENTS[1:]})
+    devices.dies = lambda device, step: False
+    sums, missing = await collected(devices)  # the same sum may be opened again
+    require_exact(devices, sums[0], missing)
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 2, 6])
+async def test_a_threshold_that_gives_both_secrets_away_is_refused(
+    threshold: int, tmp_path: Path
+) -> None:
+    devices = Devices(tmp_path)
+    asked = await opened(devices)
+    attempt = b"n" * 16
+    keys = StepRequest(SumStep.KEYS, attempt, 0)
+    assert devices.reply("d0", keys) is not None
+    shares = asked[SumStep.SHARES]._replace(attempt=attempt, threshold=threshold)
+    assert devices.reply("d0", shares) is None
+
+
+async def test_shares_that_were_changed_are_refused(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    asked = await opened(devices)
+    attempt = b"n" * 16
+    for step in (SumStep.KEYS, SumStep.SHARES):
+        assert devices.reply("d0", asked[step]._replace(attempt=attempt)) is not None
+    # They were sealed for the attempt before.
+    assert devices.reply("d0", asked[SumStep.UPDATE]._replace(attempt=attempt)) is None
