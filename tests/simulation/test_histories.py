@@ -193,6 +193,17 @@ def test_a_server_that_is_killed_between_any_two_rounds_takes_the_same_course(
         assert not simulated.play(plan).violations, plan
 
 
+@pytest.mark.parametrize("process", ["server", "dev-0001"])
+@pytest.mark.parametrize("scenario", ["secure-sums", "wall-secure-sums"])
+def test_a_process_that_is_killed_during_secure_sums_changes_nothing(
+    simulated: Simulator, scenario: str, process: str
+) -> None:
+    steps = simulated.reference(scenario).extent.processes[process]
+    for step in range(steps // 10, steps, steps // 10):
+        plan = HistoryPlan(scenario, 0, (Kill(process, step),))
+        assert not simulated.play(plan).violations, plan
+
+
 @pytest.mark.parametrize("scenario", ["partial-sums", "wall-partial-sums", "large-partial-sums"])
 def test_a_process_that_loses_held_updates_while_another_is_awaited_trains_again(
     simulated: Simulator, scenario: str

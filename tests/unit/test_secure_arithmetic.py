@@ -28,8 +28,8 @@ def test_as_many_shares_as_the_threshold_give_the_secret_back() -> None:
     shares = dict(zip(places, split(SECRET, places, 3), strict=True))
     for some in combinations(places, 3):
         assert joined({place: shares[place] for place in some}) == SECRET
-    for some in combinations(places, 2):
-        assert joined({place: shares[place] for place in some}) != SECRET
+    for two in combinations(places, 2):
+        assert joined({place: shares[place] for place in two}) != SECRET
 
 
 def test_secrets_are_split_differently_every_time() -> None:

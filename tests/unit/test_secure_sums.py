@@ -121,7 +121,8 @@ def right(devices: Devices, clients: Sequence[str]) -> list[Any]:
     total = ExactSum(PARAMETERS)
     for client in clients:
         total.add(devices.vectors[client], 2.0)
-    return [*map(np.ndarray.tolist, total.pieces(0, PARAMETERS)[:2])]
+    pieces = total.pieces(0, PARAMETERS)
+    return [pieces.coarse.tolist(), pieces.middle.tolist()]
 
 
 def require_exact(devices: Devices, opened: OpenedSum, missing: set[str]) -> None:
