@@ -3,7 +3,7 @@ unchanged.
 
 python benchmarks/rounds.py                 # all cases: a table, benchmarks/out/rounds.json
 python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
-python benchmarks/rounds.py 10 10000 200 --beside unshaped   # alternate with a link, docker or tls
+python benchmarks/rounds.py 10 10000 200 --beside unshaped   # or a link, docker, tls, secure
 """
 
 import argparse
@@ -40,6 +40,7 @@ def measure(
     link: str = "none",
     backend: Any = "processes",
     tls: bool = False,
+    secure: bool = False,
 ) -> dict[str, Any]:
     """Run one case. A time is measured from the end of one round to the end of the next, so that
     nothing is left out."""
@@ -50,6 +51,7 @@ def measure(
     from muster.emulator import run
     from muster.emulator.scenario.scenario import Scenario
 
+    summing = {"minimum": 3, "secure": {}} if secure else {}
     uncounted = warm_up(clients, parameters)
     scenario = validate(
         Scenario,
@@ -57,7 +59,11 @@ def measure(
             "name": f"echo-{clients}x{parameters}",
             "task": {"name": "echo:Echo", "parameters": parameters},
             "training": {"local_steps": 0},
-            "server": {"rounds": rounds + uncounted, "evaluate_every": rounds + uncounted},
+            "server": {
+                "rounds": rounds + uncounted,
+                "evaluate_every": rounds + uncounted,
+                **summing,
+            },
             "launch": {"tls": tls},
             "groups": [{"name": "echo", "count": clients, "link": {"profile": link}}],
         },
@@ -90,8 +96,12 @@ def measure(
 
 
 def beside(case: list[int], other: str, pairs: int = 5) -> None:
-    """Run one case alternately as it is and with a change: a link, containers, or TLS."""
-    changes: dict[str, dict[str, Any]] = {"docker": {"backend": "docker"}, "tls": {"tls": True}}
+    """Run one case alternately as it is and with a link, containers, TLS or secure aggregation."""
+    changes: dict[str, dict[str, Any]] = {
+        "docker": {"backend": "docker"},
+        "tls": {"tls": True},
+        "secure": {"secure": True},
+    }
     changed = changes.get(other, {"link": other})
     differences = []
     for _ in range(pairs):
@@ -106,7 +116,9 @@ def main() -> None:
     parser.add_argument("case", nargs="*", type=int, help="clients parameters rounds")
     parser.add_argument("--out", type=Path, default=HERE / "out/rounds.json")
     parser.add_argument(
-        "--beside", metavar="LINK", help="compare with this link profile, or with docker or tls"
+        "--beside",
+        metavar="LINK",
+        help="compare with this link profile, or with docker, tls or secure",
     )
     options = parser.parse_args()
     if options.beside:

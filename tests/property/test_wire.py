@@ -123,15 +123,16 @@ VALUATIONS = st.builds(
 CLIENTS = st.lists(st.text(max_size=9), max_size=3).map(tuple)
 WEIGHTS = st.floats(0, 1e300)
 SUMMING = st.builds(
-    lambda weighed, number, begins, ends: ToDevice(
+    lambda weighed, number, begins, ends, step: ToDevice(
         receipts=[],
         calls=[call for call, _ in weighed],
-        sum_request=SumRequest(number, tuple(weight for _, weight in weighed), begins, ends),
+        sum_request=SumRequest(number, tuple(weight for _, weight in weighed), begins, ends, step),
     ),
     st.lists(st.tuples(CALLS, WEIGHTS), max_size=3),
     LARGE,
     st.booleans(),
     st.booleans(),
+    st.binary(max_size=40),
 )
 
 
