@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from muster.common.config import validate
+from muster.emulator.planning import plan
+from muster.emulator.report.plan_tables import describe
+from muster.emulator.scenario.scenario import Scenario
 from muster.testing import KillAt, SimulatedFleet, assert_never_counted_twice, assert_same_model
 
 SECURE = {"rounds": 3, "minimum": 3, "secure": {"drop_out": 0.2, "collusion": 0.0}}
@@ -33,6 +37,14 @@ def test_secure_sums_make_the_model_of_updates(rule: str, fleet: SimulatedFleet)
     assert_same_model(of_sums, of_updates)
     assert set(of_sums.ledger.contributions["outcome"]) == {"folded"}
     assert set(of_sums.ledger.contributions["bytes_up"]) == {0}
+
+
+def test_a_plan_says_how_secrets_are_shared() -> None:
+    found = describe(plan(validate(Scenario, settings(SECURE), "secure")))
+    *_, head, row = found.partition("Secure sums")[2].partition("\n\n")[0].splitlines()
+    assert head.split("  ")[-1] == "too few stay"
+    assert row.split() == ["6", "5", "4", "672", "0.099"]
+    assert "Secure sums" not in describe(plan(validate(Scenario, settings(PLAIN), "plain")))
 
 
 @pytest.mark.parametrize("event", ["round_opened", "received", "round_committed"])

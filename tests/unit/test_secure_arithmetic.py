@@ -1,6 +1,6 @@
 """The arithmetic of secure sums: sharing of secrets, the graph, padded sums and steps as bytes."""
 
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import ExactSum
-from muster.common.secure.graph import Sharing, neighbours_of, shape_of
+from muster.common.secure.graph import Sharing, neighbours_of, shape_of, too_few_stay
 from muster.common.secure.keys import agreed_key, public_of, seal, unseal
 from muster.common.secure.padded import PaddedSum
 from muster.common.secure.sharing import PRIME, joined, shares_of, split
@@ -47,6 +47,17 @@ def test_no_server_gets_both_secrets_and_the_rest_can_open(devices: int) -> None
     holders = shape.neighbours + 1
     assert holders < 2 * shape.threshold <= 2 * holders
     assert shape.neighbours < 200
+
+
+def test_the_chance_that_too_few_stay_is_that_of_all_ways_to_drop_out() -> None:
+    devices, drop_out, sharing = 8, 0.3, shape_of(8, 0.3, 0.1)
+    ways = product([0, 1], repeat=devices)
+    fails = [stay for stay in map(sum, ways) if stay < sharing.threshold]
+    expected = sum(0.7**stay * drop_out ** (devices - stay) for stay in fails)
+    assert too_few_stay(devices, sharing, drop_out) == pytest.approx(expected)
+    ring = Sharing(4, 3)  # of any of 100 devices
+    assert too_few_stay(100, ring, 0.01) == pytest.approx(100 * too_few_stay(5, ring, 0.01))
+    assert too_few_stay(100, ring, 0.5) == 1
 
 
 def test_many_devices_have_few_neighbours_on_a_ring() -> None:

@@ -60,6 +60,17 @@ def shape_of(devices: int, drop_out: float, collusion: float) -> Sharing:
     return Sharing(devices - 1, (devices + colluding) // 2 + 1)
 
 
+def too_few_stay(devices: int, sharing: Sharing, drop_out: float) -> float:
+    """The probability that a sum cannot be opened, if each device drops out with the probability
+    `drop_out`, independently of others; an upper bound if not all devices are neighbours."""
+    holders = sharing.neighbours + 1
+    fails = sum(
+        math.comb(holders, stay) * (1 - drop_out) ** stay * drop_out ** (holders - stay)
+        for stay in range(sharing.threshold)
+    )
+    return min(1.0, fails * (1 if holders == devices else devices))
+
+
 def _tail(population: int, marked: int, drawn: int, least: int) -> float:
     """The probability that at least `least` of `drawn` are marked, without replacement."""
     counts = range(max(least, 0), min(marked, drawn) + 1)

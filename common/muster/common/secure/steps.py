@@ -94,6 +94,11 @@ def decode_step(data: bytes) -> StepRequest:
     return StepRequest(step, attempt, device, threshold, records)
 
 
+def bytes_besides(neighbours: int) -> int:
+    """The bytes of a device's replies in one attempt, besides those of its padded update."""
+    return KEYS_BYTES + SEALED_BYTES * neighbours + SHARE_BYTES * (1 + neighbours)
+
+
 def reply_bytes(request: StepRequest, entries: int) -> int:
     """The length of the reply to a request.
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from muster.common.overlap import overlap
+from muster.common.secure.graph import LEAST, shape_of, too_few_stay
+from muster.common.secure.steps import bytes_besides
 from muster.emulator.planning.result import GroupPlan, Plan
 from muster.emulator.records.energy import joules_text
 from muster.emulator.records.summary import percent_text, seconds_text
@@ -68,6 +70,7 @@ def describe(plan: Plan) -> str:
         "",
         *_table(groups),
         *_energy(plan),
+        *_secure_sums(plan),
         "",
         *_reasons(plan),
         "",
@@ -88,6 +91,30 @@ def _energy(plan: Plan) -> list[str]:
         return []
     rows = [(name, joules_text(joules)) for name, joules in known.items()]
     return ["", "Energy of the calls that devices accept", *_table(rows)]
+
+
+def _secure_sums(plan: Plan) -> list[str]:
+    """How devices share their secrets in the smallest and in the largest round."""
+    settings = plan.scenario.server.secure
+    if settings is None:
+        return []
+    in_time = sum(group.in_time for group in plan.groups)
+    rows: list[tuple[str, ...]] = [
+        ("devices", "neighbours", "threshold", "bytes up", "too few stay")
+    ]
+    for devices in sorted({int(np.min(in_time)), int(np.max(in_time))}):
+        if devices < LEAST:
+            rows.append((str(devices), *"---", "always"))
+            continue
+        sharing = shape_of(devices, settings.drop_out, settings.collusion)
+        fails = too_few_stay(devices, sharing, settings.drop_out)
+        counts = devices, sharing.neighbours, sharing.threshold, bytes_besides(sharing.neighbours)
+        rows.append((*(f"{count:,}" for count in counts), f"{fails:.2g}"))
+    title = (
+        "Secure sums: what each device sends besides 16 bytes for each parameter, and the chance "
+        f"that too few stay if each drops out with probability {settings.drop_out:g}"
+    )
+    return ["", title, *_table(rows)]
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
