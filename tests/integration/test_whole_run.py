@@ -83,6 +83,16 @@ def test_a_run_whose_devices_wait_for_slots_is_refused(tmp_path: Path) -> None:
         simulate_run(with_slots("queue"), tmp_path / "run")
 
 
+def test_a_run_that_could_not_start_is_refused_too(tmp_path: Path) -> None:
+    group = {**GROUP, "enrollment": {"kind": "bernoulli", "probability": 0.0}}
+    groups = [{**GROUP, "name": "a", "count": 2}, {**group, "name": "b", "count": 2}]
+    server = {"rounds": 3, "mode": {"kind": "buffered", "k": 3, "concurrency": 4}}
+    scenario = validate(Scenario, {**VALUES, "server": server, "groups": groups}, "twin")
+    with pytest.raises(ConfigError, match="k: 3 updates, but only 2 devices may take part"):
+        simulate_run(scenario, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_that_makes_no_version_for_long_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from muster.common.faults import TracedFault
 from muster.common.files import write_atomic
 from muster.emulator.credentials.issuing import remove_credentials
 from muster.emulator.injection.run_faults import record_afterwards
+from muster.emulator.planning import server_view
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.scenario.recorded_life import as_played
 from muster.emulator.scenario.scenario import Scenario
@@ -31,13 +32,14 @@ def require_simulated(scenario: Scenario) -> None:
 
     Raises:
         ConfigError: it is not in lockstep, so that its result depends on real time; or its devices
-            wait for slots; or a fault strikes what is not there.
+            wait for slots; or a fault strikes what is not there; or no run could play it.
     """
     if not scenario.clock.lockstep:
         raise ConfigError(
             f"clock.kind: a run inside one process must be in lockstep; expected "
             f'"rounds", found "{scenario.clock.kind}"'
         )
+    server_view.require(scenario)
     played = as_played(scenario)
     for fault in played.faults:
         if not isinstance(fault.do, TracedFault):
