@@ -229,6 +229,23 @@ def test_settings_of_all_groups_are_those_of_the_scenario(tmp_path: Path) -> Non
         assert (played(without, tmp_path / "-".join(left)) != expected).any(), left
 
 
+def test_only_the_group_that_adds_noise_has_to_clip() -> None:
+    groups = [
+        {"name": "private", "count": 1, "training": {"clip_update": 1.0, "update_noise": 0.1}},
+        {"name": "open", "count": 1},
+    ]
+    task = {"name": "quadratic", "dimension": 2}
+    values = {"name": "one", "task": task, "server": {"rounds": 1}, "groups": groups}
+    assert [each.update_noise for each in validate(Scenario, values, "one").trainings] == [0.1, 0.0]
+    values["groups"] = [{**groups[0], "training": {"update_noise": 0.1}}, groups[1]]
+    with pytest.raises(ConfigError, match="needs clip_update"):
+        validate(Scenario, values, "one")
+    privacy = {"clip": 1.0, "noise": 1.0, "where": "device"}
+    values |= {"groups": groups, "server": {"rounds": 1, "privacy": privacy}}
+    with pytest.raises(ConfigError, match=r"training.clip_update: server\.privacy with where = "):
+        validate(Scenario, values, "one")
+
+
 def by_device(function: object, deadline_s: float | None = None, **group: Any) -> Scenario:
     """Groups that do not differ, and a function for each device."""
     usual = quadratics("fedavg", 3)

@@ -121,7 +121,7 @@ class Withholder(StrEnum):
     """Devices clip their updates."""
 
     UNCLIPPED_UPDATES = "no training.clip_update"
-    """Updates may have any norm."""
+    """Updates with noise may have any norm."""
 
     NOISY_UPDATES = "training.update_noise"
     """Devices add noise to their updates."""

@@ -220,10 +220,10 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
 
 def _withheld_by_updates(training: Training) -> Iterator[Withheld]:
     """Yield what settings of what a device returns take away."""
-    if training.clip_update is None:
-        yield Withheld(Withholder.UNCLIPPED_UPDATES)
-    else:
+    if training.clip_update is not None:
         yield Withheld(Withholder.CLIPPED_UPDATES)
+    elif training.update_noise:
+        yield Withheld(Withholder.UNCLIPPED_UPDATES)
     if training.update_noise:
         yield Withheld(Withholder.NOISY_UPDATES)
 
