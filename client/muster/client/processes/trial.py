@@ -294,12 +294,13 @@ def _hint_x(x: "Inputs") -> str:
         return "give numbers as float32, x.astype(np.float32); int64 is for tokens"
     if x.dtype != np.float32:
         return "give x.astype(np.float32)"
+    hint = f"give a model that takes inputs of shape {x.shape[1:]}, or inputs of another shape"
     if (x == np.rint(x)).all():
-        return (
-            "if these whole numbers are tokens, give the input a name, task.source.x = ['ids'] or "
-            "data=({'ids': x}, y), because only a single input without a name becomes float32"
+        hint += (
+            "; if these whole numbers are tokens, give the input a name, task.source.x = ['ids'] "
+            "or data=({'ids': x}, y), because only a single input without a name becomes float32"
         )
-    return f"give a model that takes inputs of shape {x.shape[1:]}, or inputs of another shape"
+    return hint
 
 
 def _labels(outputs: object, y: "npt.NDArray[Any]") -> str:
