@@ -103,7 +103,7 @@ site: .venv-site/installed  ## build the pages as a site with search, .site/html
 	$(PYTHON) docs/website/stage.py
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --config-file docs/website/mkdocs.yml
 
-soak: install .venv-extras/installed  ## the long tests, all sets of parameters, more examples, and 20 kills of every sort (about an hour)
+soak: install .venv-extras/installed  ## the long tests, all sets of parameters, more examples, and 20 kills of every sort (hours)
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
 	MUSTER_SOAK=1 $(BIN)/pytest tests/simulation/test_claims.py
 	MUSTER_SOAK=1 $(BIN)/pytest --numprocesses auto tests/property

@@ -8,7 +8,7 @@ import pytest
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import ExactSum
-from muster.common.secure.graph import Sharing, neighbours_of, shape_of, too_few_stay
+from muster.common.secure.graph import Sharing, neighbours_of, sharing_of, too_few_stay
 from muster.common.secure.keys import agreed_key, public_of, seal, unseal
 from muster.common.secure.padded import PaddedSum
 from muster.common.secure.sharing import PRIME, joined, shares_of, split
@@ -37,20 +37,20 @@ def test_secrets_are_split_differently_every_time() -> None:
 
 
 def test_a_few_devices_are_all_neighbours() -> None:
-    assert shape_of(3, 0.1, 0.05) == Sharing(2, 2)
-    assert shape_of(10, 0.2, 0.2) == Sharing(9, 7)
+    assert sharing_of(3, 0.1, 0.05) == Sharing(2, 2)
+    assert sharing_of(10, 0.2, 0.2) == Sharing(9, 7)
 
 
 @pytest.mark.parametrize("devices", [3, 10, 100, 1000, 10_000])
 def test_no_server_gets_both_secrets_and_the_rest_can_open(devices: int) -> None:
-    shape = shape_of(devices, 0.1, 0.05)
+    shape = sharing_of(devices, 0.1, 0.05)
     holders = shape.neighbours + 1
     assert holders < 2 * shape.threshold <= 2 * holders
     assert shape.neighbours < 200
 
 
 def test_the_chance_that_too_few_stay_is_that_of_all_ways_to_drop_out() -> None:
-    devices, drop_out, sharing = 8, 0.3, shape_of(8, 0.3, 0.1)
+    devices, drop_out, sharing = 8, 0.3, sharing_of(8, 0.3, 0.1)
     ways = product([0, 1], repeat=devices)
     fails = [stay for stay in map(sum, ways) if stay < sharing.threshold]
     expected = sum(0.7**stay * drop_out ** (devices - stay) for stay in fails)

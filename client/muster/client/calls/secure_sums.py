@@ -67,7 +67,7 @@ class SecureDevice:
 
     def _known(self, request: StepRequest) -> _Attempt | None:
         attempt = self._attempt
-        if attempt is None or (attempt.name, attempt.device) != request[1:3]:
+        if attempt is None or ((attempt.name, attempt.device) != (request.attempt, request.device)):
             return None
         return attempt
 

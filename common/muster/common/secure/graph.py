@@ -37,7 +37,7 @@ class Sharing(NamedTuple):
 
 
 @cache
-def shape_of(devices: int, drop_out: float, collusion: float) -> Sharing:
+def sharing_of(devices: int, drop_out: float, collusion: float) -> Sharing:
     """The fewest neighbours for a number of devices, and the threshold.
 
     Args:

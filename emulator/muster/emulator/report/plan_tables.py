@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from muster.common.overlap import overlap
-from muster.common.secure.graph import LEAST, shape_of, too_few_stay
+from muster.common.secure.graph import LEAST, sharing_of, too_few_stay
 from muster.common.secure.steps import bytes_besides
 from muster.emulator.planning.result import GroupPlan, Plan
 from muster.emulator.records.energy import joules_text
@@ -106,7 +106,7 @@ def _secure_sums(plan: Plan) -> list[str]:
         if devices < LEAST:
             rows.append((str(devices), *"---", "always"))
             continue
-        sharing = shape_of(devices, settings.drop_out, settings.collusion)
+        sharing = sharing_of(devices, settings.drop_out, settings.collusion)
         fails = too_few_stay(devices, sharing, settings.drop_out)
         counts = devices, sharing.neighbours, sharing.threshold, bytes_besides(sharing.neighbours)
         rows.append((*(f"{count:,}" for count in counts), f"{fails:.2g}"))

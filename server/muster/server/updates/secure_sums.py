@@ -15,7 +15,7 @@ from typing import NamedTuple
 from muster.common import seeds
 from muster.common.exact_sum import ExactSum
 from muster.common.partial_sums import ROUNDING
-from muster.common.secure.graph import LEAST, neighbours_of, shape_of
+from muster.common.secure.graph import LEAST, Sharing, neighbours_of, sharing_of
 from muster.common.secure.keys import pad_key, public_of
 from muster.common.secure.padded import PaddedSum
 from muster.common.secure.sharing import SHARE_BYTES, joined
@@ -111,12 +111,15 @@ class SecureSums:
         }
         if len(members) < LEAST:
             return [], everybody
+        settings = self._settings
+        sharing = sharing_of(len(members), settings.drop_out, settings.collusion)
+        neighbours = self._neighbours(round, members, sharing)
         for number in range(_ATTEMPTS):
             attempt = _Attempt(
                 members,
                 round,
-                shape_of(len(members), self._settings.drop_out, self._settings.collusion).threshold,
-                self._neighbours(round, members),
+                sharing.threshold,
+                neighbours,
                 self._parameters,
                 self._sums,
                 self._worker,
@@ -134,11 +137,12 @@ class SecureSums:
                 return [], gone
         return [], everybody
 
-    def _neighbours(self, round: int, members: Mapping[int, _Member]) -> dict[int, list[int]]:
+    def _neighbours(
+        self, round: int, members: Mapping[int, _Member], sharing: Sharing
+    ) -> dict[int, list[int]]:
         """The same in every attempt with the same devices, because a device opens one sum only."""
-        shape = shape_of(len(members), self._settings.drop_out, self._settings.collusion)
         draw = seeds.stream(self._seed, "secure sums", round).integers(2**63)
-        return neighbours_of(sorted(members), shape.neighbours, Random(int(draw)))
+        return neighbours_of(sorted(members), sharing.neighbours, Random(int(draw)))
 
 
 class _Attempt:
