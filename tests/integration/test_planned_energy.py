@@ -30,22 +30,35 @@ BOXES = {
 }
 
 
-def scenario(**clock: Any) -> Scenario:
+SYNCHRONOUS = {"kind": "synchronous"}
+MODES: list[tuple[str, dict[str, Any]]] = [
+    ("rounds", SYNCHRONOUS),
+    ("modelled", SYNCHRONOUS),
+    ("rounds", {"kind": "opportunistic"}),
+    ("modelled", {"kind": "buffered", "k": 3}),
+]
+
+
+def scenario(clock: str, mode: dict[str, Any], **changes: Any) -> Scenario:
     values = {
         "name": "energy",
         "seed": 3,
-        "clock": {"round_s": 600, **clock},
+        "clock": {"round_s": 600, "kind": clock},
         "task": {"name": "linear", "dimension": 5},
         "training": {"local_epochs": 1},
-        "server": {"rounds": 12, "deadline_s": 500.0},
+        "server": {"rounds": 12, "deadline_s": 500.0, "mode": mode},
         "energy": {},
         "groups": [PHONES, BOXES],
+        **changes,
     }
     return validate(Scenario, values, "test")
 
 
-def test_the_plan_has_the_joules_of_every_round_of_the_run(tmp_path: Path) -> None:
-    planned = scenario()
+@pytest.mark.parametrize(("clock", "mode"), MODES)
+def test_the_plan_has_the_joules_of_every_round_of_the_run(
+    clock: str, mode: dict[str, Any], tmp_path: Path
+) -> None:
+    planned = scenario(clock, mode)
     found = plan(planned, Learning.of(planned))
     folder = tmp_path / "run"
     simulate_run(planned, folder)
@@ -55,13 +68,19 @@ def test_the_plan_has_the_joules_of_every_round_of_the_run(tmp_path: Path) -> No
     for group in found.groups:
         assert group.joules is not None
         of_group = energy[energy["group"] == group.name].groupby("round")["total_uj"].sum()
-        of_rounds = of_group.reindex(range(1, 13), fill_value=0) / JOULE_UJ
+        of_rounds = of_group.reindex(range(1, len(group.joules) + 1), fill_value=0) / JOULE_UJ
         assert list(group.joules) == pytest.approx(list(of_rounds), abs=1e-4)
         assert group.joules.sum() > 0
     assert totals_of(found)["groups"][0]["joules"] > 0
     assert "Energy of the calls that devices accept" in describe(found)
 
 
-def test_where_the_length_of_rounds_follows_from_work_no_energy_is_planned() -> None:
-    planned = scenario(kind="modelled")
-    assert all(group.joules is None for group in plan(planned, Learning.of(planned)).groups)
+def test_on_the_wall_clock_devices_are_idle_until_the_deadline() -> None:
+    boxes = [{**BOXES, "availability": {"kind": "always"}}]
+    waiting = scenario("wall", SYNCHRONOUS, groups=boxes)
+    round_s = {"kind": "rounds", "round_s": 500}
+    exact = scenario("rounds", SYNCHRONOUS, groups=boxes, clock=round_s)
+    [found], [expected] = (plan(each, Learning.of(each)).groups for each in (waiting, exact))
+    assert found.joules is not None
+    assert expected.joules is not None
+    assert list(found.joules) == pytest.approx(list(expected.joules))

@@ -192,6 +192,9 @@ def test_groups_that_share_a_recorded_link_have_one_gateway_and_are_run_as_plann
         by_round = accepted.groupby("round").size().reindex(range(1, 5), fill_value=0)
         assert list(by_round) == list(of_plan.accepted)
     assert {event["group"] for event in done.ledger.events("traffic")} == {"region"}
+    in_cells = done.ledger.cell_traffic
+    assert set(in_cells["cell"]) == {"north"}
+    assert 0 < in_cells["bytes_up"].sum() < done.ledger.traffic["bytes_up"].sum()
     assert audit(done.folder).agrees
 
 

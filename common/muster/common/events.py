@@ -418,10 +418,12 @@ class Traffic(Event):
     """Data moved through the gateway of a group. Written about every second.
 
     Attributes:
+        group: the group, or the name of the link that groups share.
         seconds: the time before `at` that the event covers.
         bytes_up, bytes_down: the bytes that were delivered from and to all devices of the group.
         capacity_up, capacity_down: the bytes that the shared link of the group could have moved;
             null if the group shares no link.
+        cells: the same four for each cell of the shared link in which something moved, by its name.
     """
 
     group: str
@@ -430,3 +432,4 @@ class Traffic(Event):
     bytes_down: int
     capacity_up: float | None
     capacity_down: float | None
+    cells: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)

@@ -168,15 +168,22 @@ class RunFolder:
         }  # fmt: skip
         self.add("transfers", **columns | row)
 
-    def traffic(self, group: str, *rows: tuple[float, float, float | None, float | None]) -> None:
+    def traffic(
+        self,
+        group: str,
+        *rows: tuple[float, float, float | None, float | None],
+        **cells: tuple[float, float, float | None, float | None],
+    ) -> None:
         """Journal one second of a group's traffic for each of `rows`, in order: bytes up and down,
-        and the capacity up and down."""
+        and the capacity up and down; in each second, the same of the cells."""
+        names = ("bytes_up", "bytes_down", "capacity_up", "capacity_down")
+        of_cells = {name: dict(zip(names, row, strict=True)) for name, row in cells.items()}
         with open(self.path / "journal.jsonl", "a", encoding="utf-8") as file:
-            for after, (up, down, could_up, could_down) in enumerate(rows, start=1):
+            for after, row in enumerate(rows, start=1):
                 event = {
                     "event": "traffic", "at": STARTED_AT + after, "group": group, "seconds": 1.0,
-                    "bytes_up": up, "bytes_down": down, "capacity_up": could_up,
-                    "capacity_down": could_down, "role": "supervisor", "incarnation": 1,
+                    **dict(zip(names, row, strict=True)), "cells": of_cells,
+                    "role": "supervisor", "incarnation": 1,
                 }  # fmt: skip
                 file.write(json.dumps(event) + "\n")
 

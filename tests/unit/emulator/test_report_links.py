@@ -248,6 +248,56 @@ def test_the_part_of_a_cap_is_by_how_many_transfer_at_once(run: RunFolder) -> No
     assert (totals["waiting"], totals["transferring"]) == (2 / 8, 6 / 8)
 
 
+TREE = """
+[[groups]]
+name = "phones"
+link = { cell = "north" }
+[groups.shared_link]
+name = "region"
+up = "8 Mbit/s"
+[groups.shared_link.cells]
+south = { up = "4 Mbit/s" }
+county = {}
+north = { up = "3 Mbit/s", within = "county" }
+[[groups]]
+name = "office"
+link = { cell = "south" }
+[groups.shared_link]
+name = "region"
+up = "8 Mbit/s"
+[groups.shared_link.cells]
+south = { up = "4 Mbit/s" }
+county = {}
+north = { up = "3 Mbit/s", within = "county" }
+"""
+
+
+def test_the_part_of_a_tree_is_that_of_the_narrowest_cell(run: RunFolder) -> None:
+    run.scenario(TREE)
+    run.clients("a", "b", group="phones")
+    run.clients("c", group="office")
+    run.round({}, seconds=4.0)
+    for client in "abc":
+        run.transfer(client, "up", 0.0, 0.0, 4.0)
+    with Account(run.commit()) as account:
+        moves = moves_in(account)
+    assert moves["shared_bps"].to_list() == [3e6, 3e6, 4e6]
+    assert moves["fair_bps"].to_list() == pytest.approx([1.5e6, 1.5e6, 8e6 / 3])
+    assert set(moves["part"]) == {"all"}
+
+
+def test_devices_of_cells_without_a_link_above_slow_only_their_cell(run: RunFolder) -> None:
+    run.scenario(TREE.replace('up = "8 Mbit/s"', ""))
+    run.clients("a", "b", group="phones")
+    run.clients("c", group="office")
+    run.round({}, seconds=9.0)
+    for client in "abc":
+        run.transfer(client, "up", 0.0, 0.0, 4.0)  # 1 MB: 8 s / 3 alone in the north
+    slow = slows(run)
+    assert slow["a"] == {"b": pytest.approx(4 - 8 / 3, abs=1e-6)}
+    assert slow["c"] == {NOBODY: pytest.approx(2.0)}
+
+
 def test_links_that_cannot_be_read_have_no_limit() -> None:
     links = links_of(
         {
@@ -374,6 +424,26 @@ def test_the_sections_say_how_long_and_for_whom(run: RunFolder) -> None:
         ["rural", "down", "1.9 MiB", "3.2 Mbit/s", "–", "–", "–"],
         ["rural", "up", "1.9 MiB", "3.2 Mbit/s", "8 Mbit/s", "40.0 %", "40.0 %"],
     ]
+
+
+def test_the_use_of_a_link_of_several_groups_is_shown_as_a_tree(run: RunFolder) -> None:
+    run.scenario(TREE)
+    run.clients("a", group="phones")
+    run.clients("c", group="office")
+    run.traffic("region", (5e5, 0, 1e6, None), north=(3e5, 0, 3.75e5, None),
+                south=(2e5, 0, 5e5, None), county=(3e5, 0, None, None))  # fmt: skip
+    folder = run.commit()
+    rows = rows_of(link_sections.use, folder)
+    assert [row[0] for row in rows[1::2]] == [
+        "region (phones, office)", "· south", "· county", "· · north",
+    ]  # fmt: skip
+    assert [row[4:6] for row in rows[1::2]] == [
+        ["8 Mbit/s", "50.0 %"], ["4 Mbit/s", "40.0 %"], ["–", "–"], ["3 Mbit/s", "80.0 %"],
+    ]  # fmt: skip
+    assert [title.split(":")[0] for title in findings("links", folder)] == [
+        "region (phones, office)", "region (phones, office)", "south", "south", "county", "north",
+        "north",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

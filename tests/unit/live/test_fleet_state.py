@@ -8,6 +8,7 @@ from muster.emulator.live.fleet_state import FleetState, LedgerRows, RoundFacts
 from muster.emulator.live.page_state import columns, sections
 from muster.emulator.live.round_digest import DeviceAnswer, DeviceUpdate
 from muster.emulator.live.run_setup import GroupSetup, RunSetup
+from muster.emulator.records.shared_links import CellPlace, LinkPlace
 
 CLIENTS = ("near-0000", "near-0001", "far-0000")
 
@@ -231,6 +232,34 @@ def test_seconds_without_traffic_count_as_none(fleet: FleetState) -> None:
     samples = [(at, up) for at, up, _ in link.samples]
     assert samples == [(10.0, 1000.0), (11.0, 2000.0), (11.0, 0.0), (14.0, 0.0), (15.0, 1000.0)]
     assert (link.cap_up_bps, link.cap_down_bps) == (8000.0, None)
+
+
+def test_groups_that_share_a_link_are_shown_with_its_tree_of_cells() -> None:
+    groups = (GroupSetup("phones", 1, 0), GroupSetup("office", 1, 1))
+    cells = (CellPlace("county", 1), CellPlace("north", 2), CellPlace("south", 1))
+    state = FleetState(
+        RunSetup("run", "run", "wall", False, None, groups, ("phones-0000", "office-0000"),
+                 links=(LinkPlace("region", ("phones", "office"), cells),))
+    )  # fmt: skip
+
+    def traffic(at: float, **moved: int) -> dict[str, Any]:
+        of_cells = {
+            name: {"bytes_up": each, "bytes_down": 0, "capacity_up": 500, "capacity_down": None}
+            for name, each in moved.items()
+        }
+        return event("traffic", at, group="region", seconds=1.0, bytes_up=125, bytes_down=0,
+                     capacity_up=1000, capacity_down=None, cells=of_cells)  # fmt: skip
+
+    state.happen(traffic(1.0, north=25, county=25))
+    state.happen(traffic(2.0, south=125))
+    [link] = sections(state, "ii", "running")["links"]
+    assert (link["name"], link["groups"], link["cell_count"]) == ("region", ["phones", "office"], 3)
+    assert link["cells"] == [
+        {"name": name, "depth": depth, "up_bps": bps, "down_bps": 0.0, "cap_up_bps": 4000.0,
+         "cap_down_bps": None}
+        for name, depth, bps in (("county", 1, 0.0), ("north", 2, 0.0), ("south", 1, 1000.0))
+    ]  # fmt: skip
+    assert state.link_of("office") is state.traffic["region"]
 
 
 def test_frequent_events_do_not_push_rare_ones_out_of_the_log(fleet: FleetState) -> None:

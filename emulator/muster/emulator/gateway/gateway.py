@@ -57,6 +57,10 @@ class Gateway:
             self._pump = Pump(shared, config.seed, clock, cells, queues)
             self.shapers = self._pump.shapers
             self._meters = {each: TrafficMeter(shared[each]) for each in DIRECTIONS}
+            self._cell_meters = {
+                each: {name: TrafficMeter(cell.rate) for name, cell in of_way.items()}
+                for each, of_way in cells.items()
+            }
             self.devices = {
                 each.client: DeviceLink(
                     each, config.seed, self.shapers, config.shared.path(each.shape.cell)
@@ -220,6 +224,7 @@ class Gateway:
             "wakes": self._pump.wakes,
             "late_s": self._pump.late_s,
             "shared": {each: {"capacity": self._meters[each].bytes(now)} for each in DIRECTIONS},
+            "cells": self._cells(now),
             "devices": {
                 device.client: {
                     **device.stats(now),
@@ -228,6 +233,24 @@ class Gateway:
                 }
                 for device in self.select_devices(clients)
             },
+        }
+
+    def _cells(self, now: float) -> dict[str, dict[Direction, dict[str, float | None]]]:
+        """What the devices of each cell have received and sent, and what its rate allowed."""
+        moved = {each: dict.fromkeys(meters, 0) for each, meters in self._cell_meters.items()}
+        for device in self.devices.values():
+            for cell in self.config.shared.path(device.shape.cell):
+                for each in DIRECTIONS:
+                    moved[each][cell] += device.delivered[each]
+        return {
+            cell: {
+                each: {
+                    "bytes": moved[each][cell],
+                    "capacity": self._cell_meters[each][cell].bytes(now),
+                }
+                for each in DIRECTIONS
+            }
+            for cell in self.config.shared.cells
         }
 
     def _shared_rate(self, direction: Direction) -> Rate:

@@ -241,10 +241,19 @@ def traffic_between(group: str, before: Mapping[str, Any], now: Mapping[str, Any
             for client, each in now["devices"].items()
         )
 
-    def capacity(direction: str) -> float | None:
-        since, until = (look["shared"][direction]["capacity"] for look in (before, now))
-        return None if since is None or until is None else until - since
+    def of_cell(name: str) -> dict[str, float | None]:
+        looks = before["cells"][name], now["cells"][name]
+        return {
+            f"{key}_{direction}": _difference(*(look[direction][key] for look in looks))
+            for key in ("bytes", "capacity")
+            for direction in ("up", "down")
+        }
 
+    def capacity(direction: str) -> float | None:
+        return _difference(*(look["shared"][direction]["capacity"] for look in (before, now)))
+
+    cells = {name: of_cell(name) for name in now["cells"]}
+    moved = {name: cell for name, cell in cells.items() if cell["bytes_up"] or cell["bytes_down"]}
     return Traffic(
         group,
         seconds=now["at"] - before["at"],
@@ -252,4 +261,9 @@ def traffic_between(group: str, before: Mapping[str, Any], now: Mapping[str, Any
         bytes_down=delivered("down"),
         capacity_up=capacity("up"),
         capacity_down=capacity("down"),
+        cells=moved,
     )
+
+
+def _difference(since: float | None, until: float | None) -> float | None:
+    return None if since is None or until is None else until - since

@@ -106,7 +106,7 @@ def _hold_up(state: FleetState, running: bool, struck: set[str]) -> tuple[str, l
     if state.setup.lockstep:
         return text, _modelled(holder, state.setup.deadline_s), True
     # What a fault does to a group is not blamed on its link.
-    why = "" if holder.group in struck else _reason(holder, state.traffic.get(holder.group))
+    why = "" if holder.group in struck else _reason(holder, state.link_of(holder.group))
     came = f"Its last update came {seconds_text(holder.lead_s)} after those of all other groups"
     return text, [f"{came}, {_often(holder)}.", why], True
 

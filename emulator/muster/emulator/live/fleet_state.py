@@ -12,7 +12,7 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -127,15 +127,29 @@ class DeviceFacts:
     staleness: int | None = None
 
 
+class CellRates(NamedTuple):
+    """The rates of a cell in bits per second; without a limit, what it can carry is None."""
+
+    up_bps: float
+    down_bps: float
+    cap_up_bps: float | None
+    cap_down_bps: float | None
+
+
 @dataclass(slots=True)
 class LinkTraffic:
-    """The newest traffic of a group: UNIX seconds and bits per second."""
+    """The newest traffic of a link: UNIX seconds and bits per second.
+
+    Attributes:
+        cells: the newest rates of its cells, by name.
+    """
 
     samples: deque[tuple[float, float, float]] = field(
         default_factory=lambda: deque(maxlen=_TRAFFIC_SAMPLES)
     )
     cap_up_bps: float | None = None
     cap_down_bps: float | None = None
+    cells: dict[str, CellRates] = field(default_factory=dict)
 
     def add(self, at: float, seconds: float, up_bps: float, down_bps: float) -> None:
         """Add the traffic of the `seconds` before `at`. There was none since the last before."""
@@ -176,6 +190,11 @@ class FleetState:
         self._number = 0
         self._opened = 0  # the round that was opened last
         self._early: list[Event] = []
+
+    def link_of(self, group: str) -> LinkTraffic | None:
+        """The traffic of the link of a group; None: there was none yet."""
+        names = (link.name for link in self.setup.links if group in link.groups)
+        return self.traffic.get(next(names, group))
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -280,15 +299,16 @@ class FleetState:
         self.app_measured = event
 
     def _on_traffic(self, event: Event) -> None:
-        name = str(event["group"])
-        groups = [each.name for each in self.setup.groups if each.link == name] or [name]
-        link = self.traffic.get(groups[0]) or LinkTraffic()
-        self.traffic |= dict.fromkeys(groups, link)
-        if (seconds := event["seconds"]) > 0:
-            link.add(event["at"], seconds, *(8 * event[name] / seconds for name in _TRANSFERRED))
-            link.cap_up_bps, link.cap_down_bps = (
-                None if event[name] is None else 8 * event[name] / seconds for name in _CAPACITY
-            )
+        link = self.traffic.setdefault(str(event["group"]), LinkTraffic())
+        if (seconds := event["seconds"]) <= 0:
+            return
+        link.add(event["at"], seconds, *(8 * event[name] / seconds for name in _TRANSFERRED))
+        link.cap_up_bps, link.cap_down_bps = _capacities(event, seconds)
+        for name, cell in link.cells.items():
+            link.cells[name] = cell._replace(up_bps=0.0, down_bps=0.0)
+        for name, cell in event.get("cells", {}).items():
+            up_bps, down_bps = (8 * cell[way] / seconds for way in _TRANSFERRED)
+            link.cells[name] = CellRates(up_bps, down_bps, *_capacities(cell, seconds))
 
     def _on_died(self, event: Event) -> None:
         if event["process"] == "server":
@@ -410,3 +430,8 @@ _HANDLERS: dict[str, Callable[[FleetState, Event], None]] = {
     if name.startswith("_on_")
 }
 """The method `_on_NAME` of every event called NAME that is handled."""
+
+
+def _capacities(event: Mapping[str, Any], seconds: float) -> tuple[float | None, float | None]:
+    up, down = (None if event[name] is None else 8 * event[name] / seconds for name in _CAPACITY)
+    return up, down

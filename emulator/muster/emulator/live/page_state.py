@@ -14,10 +14,12 @@ from muster.emulator.live.finding import finding
 from muster.emulator.live.fleet_state import FREQUENT, DeviceFacts, FleetState, LinkTraffic
 from muster.emulator.live.round_digest import GroupDigest, sum_of
 from muster.emulator.records.parts import finite, metrics_of
+from muster.emulator.records.shared_links import LinkPlace
 from muster.emulator.records.summary import clean
 
 _MOST_METRICS = 20
 _MOST_NAMES = 8
+_MOST_CELLS = 20
 _MOST_OCCURRENCES = 100
 _UNKNOWN = " "
 _NETWORKS = {"ethernet": "e", "wifi": "w", "cellular": "c"}
@@ -35,7 +37,7 @@ def sections(state: FleetState, states: str, run_state: str) -> dict[str, Any]:
         "run": _run(state, run_state),
         "groups": _groups(state, states),
         "finding": asdict(finding(state, run_state)),
-        "links": {group: _link(link) for group, link in state.traffic.items()},
+        "links": [_link(place, state.traffic.get(place.name)) for place in state.setup.links],
         "app_metrics": _app_metrics(state.app_measured),
         "faults": _faults(state.progress.faults.values()),
     }
@@ -167,14 +169,25 @@ def _groups(state: FleetState, states: str) -> list[dict[str, Any]]:
     return found
 
 
-def _link(link: LinkTraffic) -> dict[str, Any]:
+def _link(place: LinkPlace, link: LinkTraffic | None) -> dict[str, Any]:
+    link = link or LinkTraffic()
     at, up, down = zip(*link.samples, strict=True) if link.samples else ((), (), ())
+    moved = {name: cell.up_bps + cell.down_bps for name, cell in link.cells.items()}
+    most = sorted(moved, key=lambda name: moved[name], reverse=True)[:_MOST_CELLS]
     return {
+        "name": clean(place.name),
+        "groups": [clean(group) for group in place.groups],
         "at": at,
         "up_bps": [round(each) for each in up],
         "down_bps": [round(each) for each in down],
         "cap_up_bps": link.cap_up_bps,
         "cap_down_bps": link.cap_down_bps,
+        "cells": [
+            {"name": clean(name), "depth": depth, **link.cells[name]._asdict()}
+            for name, depth in place.cells
+            if name in most
+        ],
+        "cell_count": len(place.cells),
     }
 
 

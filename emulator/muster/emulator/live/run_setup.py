@@ -9,6 +9,7 @@ from muster.common.errors import ConfigError
 from muster.common.files import os_reason
 from muster.common.toml import parse_toml
 from muster.emulator.records.scenario_time import outlives_round
+from muster.emulator.records.shared_links import LinkPlace, link_places
 from muster.emulator.run_folder.folder import SCENARIO, is_stack
 from muster.emulator.scenario.population import names_of
 
@@ -19,13 +20,11 @@ class GroupSetup:
 
     Attributes:
         first: the position of its first device in the population.
-        link: the name of the link that it shares with other groups; empty: it shares none.
     """
 
     name: str
     count: int
     first: int
-    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class RunSetup:
             can inject faults.
         scale: scenario seconds per wall second, on clocks that run.
         has_traffic: whether links are emulated for any group, and their traffic is recorded.
+        links: the links of the groups.
     """
 
     name: str
@@ -53,6 +53,7 @@ class RunSetup:
     has_supervisor: bool = True
     has_traffic: bool = False
     scale: float = 1.0
+    links: tuple[LinkPlace, ...] = ()
 
     @property
     def lockstep(self) -> bool:
@@ -76,8 +77,7 @@ def run_setup(folder: Path) -> RunSetup:
     groups: list[GroupSetup] = []
     for table in scenario["groups"]:
         first = groups[-1].first + groups[-1].count if groups else 0
-        link = str(table.get("shared_link", {}).get("name", ""))
-        groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first, link))
+        groups.append(GroupSetup(str(table["name"]), int(table.get("count", 1)), first))
     server: dict[str, Any] = scenario.get("server", {})
     has_supervisor = not is_stack(folder)
     return RunSetup(
@@ -91,6 +91,7 @@ def run_setup(folder: Path) -> RunSetup:
         has_supervisor=has_supervisor,
         scale=float(scenario.get("clock", {}).get("scale", 1.0)),
         has_traffic=has_supervisor and any(map(_has_rates, scenario["groups"])),
+        links=link_places(scenario),
     )
 
 

@@ -66,6 +66,9 @@ class FixedRounds:
         self._faults = faults
         self._tallies = tallies
         self._calls = _Calls(scenario, residents, learning.examples)
+        rounds = scenario.clock.kind == "rounds"
+        lasts_s = scenario.clock.round_s if rounds else scenario.longest_round_s
+        self._lasts_s = lasts_s * (1.0 if rounds else scenario.clock.scale)
 
     def play(self, report: Callable[[int], None]) -> None:
         """Play all rounds.
@@ -105,6 +108,7 @@ class FixedRounds:
                 continue
             results = lives.call(number, step, called)
             tally.calls(number, lives, results)
+            tally.end(number, self._lasts_s)
             took_s = results.effort.work_s[results.delivering] + _extra_s(
                 lives, number, step * self._scenario.clock.round_s, results
             )

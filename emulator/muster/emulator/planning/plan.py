@@ -97,11 +97,9 @@ def _played(
         group.name: [resident.client for resident in of_group if resident.enrolled]
         for group, of_group in by_group(scenario, residents)
     }
-    known = scenario.clock.kind == "rounds" and not scenario.server.mode.outlives_round()
-    voltage = scenario.energy.voltage if scenario.energy is not None and known else None
+    voltage = scenario.energy.voltage if scenario.energy is not None else None
     tallies = {
-        group.name: GroupTally(group, members[group.name], voltage, scenario.clock.round_s)
-        for group in scenario.groups
+        group.name: GroupTally(group, members[group.name], voltage) for group in scenario.groups
     }
     devices = sum(map(len, members.values()))
     of = devices * scenario.server.rounds

@@ -119,7 +119,7 @@ class GroupPlan:
         fates: number of calls of each enrolled device by outcome, shape (enrolled, verdicts), in
             the order of VERDICTS.
         counting: what becomes of the updates if they may outlive their round; else None.
-        joules: energy of the calls by round, shape (rounds,); None: it is not known before a run.
+        joules: energy of the calls by round, shape (rounds,); None without `[energy]`.
     """
 
     name: str

@@ -45,18 +45,12 @@ class GroupTally:
     Args:
         clients: the enrolled devices of the group.
         voltage: nominal voltage of batteries; None: no energy is computed.
-        round_s: scenario seconds for which a call keeps a device at least.
     """
 
-    def __init__(
-        self,
-        group: Group,
-        clients: Sequence[str],
-        voltage: float | None = None,
-        round_s: float = 0.0,
-    ) -> None:
-        self._voltage, self._round_s = voltage, round_s
+    def __init__(self, group: Group, clients: Sequence[str], voltage: float | None = None) -> None:
+        self._voltage = voltage
         self._network: IntArray | None = None
+        self._results: CallResults | None = None
         self.open = 0
         self._group = group
         self._clients = list(clients)
@@ -88,15 +82,23 @@ class GroupTally:
         row.accepted += int(np.count_nonzero(results.accepted))
         row.codes += np.bincount(codes, minlength=len(VERDICTS))
         self._fates[lives.first + results.called, codes] += 1
-        if self._voltage is not None and self._network is not None:
-            row.joules += self._joules(self._voltage, self._network, results)
+        self._results = results
 
-    def _joules(self, voltage: float, network: IntArray, results: CallResults) -> float:
+    def end(self, round: int, lasted_s: float) -> None:
+        """Count the energy of the calls of a round, which has lasted so many scenario seconds."""
+        results, self._results = self._results, None
+        if self._voltage is not None and self._network is not None and results is not None:
+            joules = self._joules(self._voltage, self._network, results, lasted_s)
+            self._rows[round - 1].joules += joules
+
+    def _joules(
+        self, voltage: float, network: IntArray, results: CallResults, lasted_s: float
+    ) -> float:
         """The energy of the calls that devices accepted, as `records.energy` has it of a run."""
         working = results.called[results.accepted]
         effort, share = results.effort, results.verdict.share[working]
         down_s, up_s = radio_seconds(network, effort)
-        kept_s = np.maximum(self._round_s, effort.work_s[working] * share)
+        kept_s = np.maximum(lasted_s, effort.work_s[working] * share)
         train_s, down_s, up_s = (each[working] * share for each in (effort.train_s, down_s, up_s))
         seconds = Phases(train_s, down_s, up_s, kept_s)
         phases = energy_j(self._group.device, voltage, network[working], seconds)

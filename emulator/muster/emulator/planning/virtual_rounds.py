@@ -112,6 +112,8 @@ class VirtualRounds:
             times_s.append(next_s)
             versions.append(round.base_version + bool(folded))
             next_s = server.mode.next_s(round.end(), round_s)
+            for tally in self._tallies.values():
+                tally.end(round.number, next_s - round.scenario_s)
             if server.mode.outlives_round():
                 self._links.settle(round, next_s)
                 round.next_s = next_s

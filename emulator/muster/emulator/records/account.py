@@ -13,7 +13,7 @@ import math
 import sqlite3
 import tomllib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -148,13 +148,20 @@ class Account:
         `capacity_up` and `capacity_down`, NaN without a shared link. Events with missing numbers
         are skipped.
         """
-        names = ["group", *_TRAFFIC]
-        rows = [[event.get(name) for name in names] for event in self.events("traffic")]
-        table = pd.DataFrame(rows, columns=names).astype({"group": "string"})
-        table[_TRAFFIC] = table[_TRAFFIC].apply(pd.to_numeric, errors="coerce").astype("float64")
-        table = table.replace([np.inf, -np.inf], np.nan)
-        table = table[table["seconds"] > 0]
-        return table.dropna(subset=["group", *_TRAFFIC[:4]]).reset_index(drop=True)
+        return _traffic(self.events("traffic"), ["group"])
+
+    @cached_property
+    def cell_traffic(self) -> pd.DataFrame:
+        """The traffic of the cells of shared links: a row for each cell of each event `traffic` in
+        which something moved. Columns: `group`, `cell`, and those of `traffic`."""
+        rows = (
+            {**event, **values, "cell": cell}
+            for event in self.events("traffic")
+            if isinstance(event.get("cells"), dict)
+            for cell, values in event["cells"].items()
+            if isinstance(values, dict)
+        )
+        return _traffic(rows, ["group", "cell"])
 
     @cached_property
     def z(self) -> pd.DataFrame:
@@ -350,3 +357,18 @@ def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
             yield key, math.nan if part is None else part, None
         else:
             yield key, math.nan, part if isinstance(part, str) else json.dumps(part)
+
+
+def _traffic(events: Iterable[Mapping[str, Any]], whose: Sequence[str]) -> pd.DataFrame:
+    """A table of traffic, without rows that lack a number.
+
+    Args:
+        whose: the columns that say whose traffic it is.
+    """
+    names = [*whose, *_TRAFFIC]
+    rows = [[event.get(name) for name in names] for event in events]
+    table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(whose, "string"))
+    table[_TRAFFIC] = table[_TRAFFIC].apply(pd.to_numeric, errors="coerce").astype("float64")
+    table = table.replace([np.inf, -np.inf], np.nan)
+    table = table[table["seconds"] > 0]
+    return table.dropna(subset=[*whose, *_TRAFFIC[:4]]).reset_index(drop=True)

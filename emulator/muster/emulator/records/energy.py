@@ -170,11 +170,15 @@ def _priced(
     from muster.client.life.connectivity import ETHERNET, NETWORKS
     from muster.client.life.energy import energy_j
     from muster.emulator.scenario.energy import read_intensity
+    from muster.server.rounds.steps import step_at
 
     at_s, kept_s = rows["at_s"].to_numpy(float), rows["kept_s"].to_numpy(float)
+    step_s = scenario.clock.round_s
+    begun_s = [step_s * step_at(each, step_s) for each in at_s]  # work begins with a step
     codes = {network.name: code for code, network in enumerate(NETWORKS)}
     network = np.array(rows["network"].map(codes).fillna(ETHERNET), np.int64)
-    seconds = phase_seconds(whole, places, rows, network, group.shared_link.gateway)
+    begun, shared = rows.assign(at_s=begun_s), group.shared_link.gateway
+    seconds = phase_seconds(whole, places, begun, network, shared)
     joules = energy_j(group.device, settings.voltage, network, seconds)
     if sum(float(phase.sum()) for phase in joules) > _MOST_J:
         raise ConfigError(f"energy: group {group.name} takes more than {_MOST_J:g} J")

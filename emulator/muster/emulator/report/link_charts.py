@@ -14,7 +14,7 @@ from muster.emulator.report.chart import MOST_PANELS, Axis, Chart, Layer, group_
 from muster.emulator.report.hours import MOST_TICKS
 from muster.emulator.report.links import DIRECTIONS, moves_in, rate_text, rate_unit
 from muster.emulator.report.timeline import Timeline, bins_for, most_called
-from muster.emulator.report.use import span_of, used
+from muster.emulator.report.use import LinkTraffic, links_with_traffic, span_of, used
 
 BUSY = 0.9
 """Share of a link's capacity from which on it counts as nearly full."""
@@ -167,22 +167,22 @@ def _spent(moves: pd.DataFrame) -> str:
 
 
 def link_use(account: Account) -> list[Chart]:
-    """The traffic of every group over time, as a share of its shared link, or as a rate."""
-    traffic = account.traffic
-    reported = set(traffic["group"])
-    every = [*(name for name in dict.fromkeys(account.clients["group"]) if name in reported)]
-    every += sorted(reported.difference(every))
-    if not every:
+    """The traffic of every link and cell over time, as a share of what it can carry, or as a
+    rate."""
+    links = links_with_traffic(account)
+    if not links:
         return []
-    span = span_of(traffic)
-    tables = {
-        name: used(traffic[traffic["group"] == name], span, _MOST_INTERVALS) for name in every
-    }
-    wanted = [(name, ways, share) for name in every for ways, share in _ways(tables[name])]
-    # If there are too many charts, those without a shared link are left out first.
-    wanted = sorted(sorted(wanted, key=lambda chart: not chart[2])[:MOST_PANELS],
-                    key=lambda chart: every.index(chart[0]))  # fmt: skip
-    return [_use(account, name, tables[name], ways, share, span) for name, ways, share in wanted]
+    span = span_of(account.traffic)
+    wanted = [
+        (link, table, ways, share)
+        for link in links
+        for table in [used(link.traffic, span, _MOST_INTERVALS)]
+        for ways, share in _ways(table)
+    ]
+    # If there are too many charts, those without a shared link are left out first, then cells.
+    order = sorted(range(len(wanted)), key=lambda at: (not wanted[at][3], wanted[at][0].depth))
+    drawn = [wanted[at] for at in sorted(order[:MOST_PANELS])]
+    return [_use(account, *each, span) for each in drawn]
 
 
 def _ways(table: pd.DataFrame) -> list[tuple[list[str], bool]]:
@@ -194,7 +194,7 @@ def _ways(table: pd.DataFrame) -> list[tuple[list[str], bool]]:
 
 def _use(
     account: Account,
-    group: str,
+    link: LinkTraffic,
     table: pd.DataFrame,
     ways: Sequence[str],
     share: bool,
@@ -213,9 +213,10 @@ def _use(
     low, high = ((edge - start) / size for edge in span)
     x = Axis(f"{unit} since the run started", low=low, high=high)
     most = max(float(column.max()) for column in columns.values())
-    full = Axis("of the shared link", "percent", 0.0, max(1.0, min(1.02 * most, 1.5)))
+    what = "of the cell" if link.depth else "of the shared link"
+    full = Axis(what, "percent", 0.0, max(1.0, min(1.02 * most, 1.5)))
     y = full if share else Axis(rate, low=0.0)
-    return Chart(f"{clean(group)}: {_use_finding(table, ways, share)}", layers, x, y)
+    return Chart(f"{clean(link.title)}: {_use_finding(table, ways, share)}", layers, x, y)
 
 
 def _rounds_opened(rounds: pd.DataFrame, start: float, size: float) -> Layer:

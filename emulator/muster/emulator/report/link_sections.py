@@ -24,7 +24,7 @@ from muster.emulator.report.links import (
     waited_for,
 )
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
-from muster.emulator.report.use import cap_of, span_of, used
+from muster.emulator.report.use import LinkTraffic, cap_of, links_with_traffic, span_of, used
 
 MOST_WAITERS = 20
 
@@ -143,14 +143,20 @@ def use(account: Account, summary: Summary) -> ReportSection | None:
     traffic = account.traffic
     if traffic.empty:
         return None
-    span, by_group = span_of(traffic), traffic.groupby("group", sort=False)
-    rows = [_use_row(str(name), way, rows, span) for name, rows in by_group for way in DIRECTIONS]
-    columns = ["group", "", "moved", "mean rate", "shared", "used", "nearly full"]
+    span, links = span_of(traffic), links_with_traffic(account)
+    rows = [_use_row(link, way, span) for link in links for way in DIRECTIONS]
+    columns = ["link", "", "moved", "mean rate", "shared", "used", "nearly full"]
     note = (
         "Moved: all bytes that the gateways passed on: the bodies of models and updates, and the "
         f"protocol around them. Nearly full: share of the time in which {percent_text(BUSY)} or "
         "more of the link was used."
     )
+    if any(link.depth for link in links):
+        note += " A dot before a name: a cell of the link above; more dots: a cell within a cell."
+    if hidden := account.cell_traffic.groupby(["group", "cell"]).ngroups - sum(
+        bool(link.depth) for link in links
+    ):
+        note += f" {hidden:,} more cells carried less."
     text = (
         "A shared link that is full while a round is open decides how long the round lasts. A link "
         "that is never full could be shared by more devices."
@@ -159,11 +165,12 @@ def use(account: Account, summary: Summary) -> ReportSection | None:
     return ReportSection("Use of shared links", text, figure="links", table=table)
 
 
-def _use_row(group: str, way: str, traffic: pd.DataFrame, span: tuple[float, float]) -> list[str]:
-    table, cap = used(traffic, span, _MOST_INTERVALS), cap_of(traffic, way)
+def _use_row(link: LinkTraffic, way: str, span: tuple[float, float]) -> list[str]:
+    table, cap = used(link.traffic, span, _MOST_INTERVALS), cap_of(link.traffic, way)
     nearly_full = (table[way] >= BUSY).mean() if cap > 0 else math.nan
     return [
-        clean(group), way, bytes_text(traffic[f"bytes_{way}"].sum()),
+        clean("· " * link.depth + link.title), way,
+        bytes_text(link.traffic[f"bytes_{way}"].sum()),
         rate_text(table[f"{way}_bps"].mean()), rate_text(cap),
         percent_text(table[way].mean()), percent_text(nearly_full),
     ]  # fmt: skip

@@ -5,6 +5,8 @@ transfer, each of them is charged 1/k of every second of waiting. On a clock tha
 true pace (`Bend`), the seconds that one device waits for another are the overlap of two intervals.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +16,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from muster.common.lines import LinkModel
-from muster.common.shared_lines import SharedLine
+from muster.common.shared_lines import SharedLine, SharedPart
 from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.settings import LinkSettings
 from muster.emulator.links.shared import SharedLink
@@ -100,9 +102,11 @@ def moves_of(
     - `group`, a category in the order of the population;
     - `link`, the group, or the name of the link that it shares with other groups;
     - `asked`, `began` and `ended`, seconds since the first transfer was requested;
-    - `own_bps`, the rate of the device's own link, `shared_bps`, that of its group's shared link,
-      and `fair_bps`, the latter divided by the number of transfers at the same time; in bits per
-      second, NaN without a limit.
+    - `own_bps`, the rate of the device's own link, `shared_bps`, that of its group's shared link
+      or the least of its cells, and `fair_bps`, the least of these after each was divided by the
+      number of transfers at the same time; in bits per second, NaN without a limit;
+    - `part`, whose rate it shares: "all" the devices of the link, or, if the link has no rate, a
+      cell, the outermost; empty if it shares none.
     """
     times = transfers[["began_at", "wait_s", "seconds"]].astype("float64")
     moves = transfers[np.isfinite(times.to_numpy()).all(axis=1)].reset_index(drop=True)
@@ -126,33 +130,48 @@ def moves_in(account: Account) -> pd.DataFrame:
 
 def _with_rates(moves: pd.DataFrame, links: Mapping[str, GroupLinks]) -> pd.DataFrame:
     moves[["own_bps", "shared_bps", "fair_bps"]] = np.nan
-    for direction, rows in _parts(moves):
-        part = moves.loc[rows]
-        part = part[part["group"].isin([*links])]
-        if part.empty:
-            continue
-        group_of = dict(zip(part["client"], part["group"].astype("object"), strict=True))
-        lines = {client: links[group].line_of(client) for client, group in group_of.items()}
-        rates = {client: _bps(line, direction) for client, line in lines.items()}
-        link = links[part["group"].iloc[0]]
-        moves.loc[rows, "own_bps"] = part["client"].map(rates).astype("float64")
-        cap = _bps(link.shared, direction)
-        bend = Bend.of(part["began"].to_numpy(), part["ended"].to_numpy())
-        share = bend.between(part["began"], part["ended"]) / part["seconds"]
-        moves.loc[rows, "shared_bps"] = cap
-        moves.loc[rows, "fair_bps"] = cap * share.fillna(1.0)
+    moves["part"] = ""
+    known = moves[moves["group"].isin([*links])]
+    group_of = dict(zip(known["client"], known["group"].astype("object"), strict=True))
+    lines = {client: links[group].line_of(client) for client, group in group_of.items()}
+    for (_, direction), rows in known.groupby(["link", "direction"], observed=True):
+        way = str(direction)
+        rates = {client: _bps(lines[client], way) for client in rows["client"].unique()}
+        moves.loc[rows.index, "own_bps"] = rows["client"].map(rates).astype("float64")
+        link = links[str(rows["group"].iloc[0])].shared
+        inside: dict[str, list[str]] = defaultdict(list)
+        for client in rates:
+            for cell in link.path(lines[client].cell):
+                inside[cell].append(client)
+        # From the inside, so that the outermost part is entered last.
+        for cell in sorted(inside, key=lambda each: -len(link.path(each))):
+            in_cell = rows[rows["client"].isin(inside[cell])]
+            _share(moves, in_cell, _bps(link.cells[cell], way), f"cell {cell}")
+        _share(moves, rows, _bps(link, way), "all")
     return moves
 
 
-def _bps(line: LinkModel | SharedLine, direction: str) -> float:
+def _share(moves: pd.DataFrame, rows: pd.DataFrame, bps: float, part: str) -> None:
+    """Enter that transfers share a rate, which may be infinite, of a part of a link."""
+    if math.isnan(bps):
+        return
+    bend = Bend.of(rows["began"].to_numpy(), rows["ended"].to_numpy())
+    alone = bend.between(rows["began"], rows["ended"]) / rows["seconds"]
+    at = rows.index
+    moves.loc[at, "shared_bps"] = np.fmin(moves.loc[at, "shared_bps"], bps)
+    moves.loc[at, "fair_bps"] = np.fmin(moves.loc[at, "fair_bps"], bps * alone.fillna(1.0))
+    moves.loc[at, "part"] = part
+
+
+def _bps(line: LinkModel | SharedPart, direction: str) -> float:
     return (line.down_bps if direction == "down" else line.up_bps) or np.nan
 
 
-def _parts(moves: pd.DataFrame) -> Iterator[tuple[str, "pd.Index[Any]"]]:
-    """Yield the direction and the labels of the rows of each direction of each link that devices
-    share."""
-    for (_, direction), part in moves.groupby(["link", "direction"], observed=True):
-        yield str(direction), part.index
+def _parts(moves: pd.DataFrame) -> Iterator["pd.Index[Any]"]:
+    """Yield the labels of the transfers that share a rate in a direction."""
+    shared = moves[moves["part"] != ""]
+    for _, part in shared.groupby(["link", "part", "direction"], observed=True):
+        yield part.index
 
 
 # --- attribution ---------------------------------------------------------------------------------
@@ -190,17 +209,15 @@ def waited_for(
 def slowed_by(moves: pd.DataFrame, by: str, of: Collection[str] | None = None) -> pd.DataFrame:
     """Seconds that transfers took longer than they would have alone, in the form of `waited_for`.
 
-    A device that is alone has its own link and its group's whole shared link. If a group shares a
-    link, the extra seconds are attributed to its other devices that transferred in the same
-    direction at the same time, in proportion to how long they did. The rest (`NOBODY`) is due to
-    the link itself: it fades, and TCP has to start.
+    A device that is alone has its own link and its group's whole shared link. If devices share a
+    link, or a cell of one that has no rate itself, the extra seconds are attributed to the others
+    that transferred in the same direction at the same time, in proportion to how long they did. The
+    rest (`NOBODY`) is due to the link itself: it fades, and TCP has to start.
     """
     moves, parts = moves.assign(slow_s=slow_seconds(moves)), []
-    for _, labels in _parts(moves):
+    for labels in _parts(moves):
         together = moves.loc[labels]
-        if together["shared_bps"].notna().any():
-            rows = _only(together, by, of)
-            parts.append(_in_proportion(rows, together, by))
+        parts.append(_in_proportion(_only(together, by, of), together, by))
     return _with_rest(parts, _sums(_only(moves, by, of), by, "slow_s"))
 
 

@@ -1,12 +1,56 @@
-"""The use of groups' shared links, computed from the traffic that gateways reported."""
+"""The use of shared links and of their cells, computed from the traffic that gateways reported."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from muster.emulator.records.account import Account
+from muster.emulator.records.shared_links import LinkPlace, link_places
 from muster.emulator.report.intervals import Floats
 from muster.emulator.report.links import DIRECTIONS
+
+MOST_CELLS = 40
+"""The most cells of which the report shows the use: those that carried most."""
+
+
+class LinkTraffic(NamedTuple):
+    """The traffic of a link or of one of its cells.
+
+    Attributes:
+        title: the name, and the groups if several share the link.
+        depth: 0 for a link, 1 for a cell of it, 2 for a cell within such a cell.
+        traffic: the rows of the journal about it.
+    """
+
+    title: str
+    depth: int
+    traffic: pd.DataFrame
+
+
+def links_with_traffic(account: Account) -> list[LinkTraffic]:
+    """The links with traffic in the order of the groups, each before those of its cells that
+    carried most."""
+    cells = account.cell_traffic
+    moved = (cells["bytes_up"] + cells["bytes_down"]).groupby([cells["group"], cells["cell"]]).sum()
+    shown = set(moved.sort_values(ascending=False, kind="stable").index[:MOST_CELLS])
+    of_link = {str(name): rows for name, rows in account.traffic.groupby("group")}
+    of_cell = {key: rows for key, rows in cells.groupby(["group", "cell"]) if key in shown}
+    places = {place.name: place for place in link_places(account.scenario)}
+    strangers = {name: LinkPlace(name, (name,), ()) for name in of_link if name not in places}
+    found = []
+    for name, (_, groups, tree) in (places | strangers).items():
+        if name not in of_link:
+            continue
+        title = name if groups == (name,) else f"{name} ({', '.join(groups)})"
+        found.append(LinkTraffic(title, 0, of_link[name]))
+        found += [
+            LinkTraffic(cell, depth, of_cell[name, cell])
+            for cell, depth in tree
+            if (name, cell) in of_cell
+        ]
+    return found
 
 
 def span_of(traffic: pd.DataFrame) -> tuple[float, float]:

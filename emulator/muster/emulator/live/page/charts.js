@@ -65,31 +65,40 @@ function staleness(model) {
 }
 
 export function drawLinks(model) {
-  const { setup, links } = model.sections;
-  const names = setup.groups.map((group) => group.name).filter((name) => setup.has_traffic || links[name]);
-  $("links-card").hidden = !names.length;
-  $("journal-card").classList.toggle("full", !names.length);
-  if (!names.length) return;
-  if (!$("links").children.length) {
+  const { setup } = model.sections;
+  const links = model.sections.links.filter((link) => setup.has_traffic || link.at.length);
+  $("links-card").hidden = !links.length;
+  $("journal-card").classList.toggle("full", !links.length);
+  if (!links.length) return;
+  if ($("links").children.length !== links.length) {
     key($("links-key"), [["c-blue", "up"], ["c-green", "down"], ["c-orange", "capacity up of the shared link (dashed)"]]);
-    $("links").replaceChildren(...names.map((name) => el("div", { class: "bar-row" },
-      el("div", { class: "head" }, el("h3", {}, name), el("span", {}, "no traffic yet")), el("div", { class: "chart" }))));
+    $("links").replaceChildren(...links.map((link) => el("div", { class: "bar-row" },
+      el("div", { class: "head" }, el("h3", {}, linkTitle(link)), el("span", {}, "no traffic yet")), el("div", { class: "chart" }), el("ul", { class: "cells" }))));
   }
-  names.forEach((name, place) => {
-    const link = links[name];
-    if (!link || !link.at.length) return;
+  links.forEach((link, place) => {
+    if (!link.at.length) return;
     const row = $("links").children[place];
-    say(row.querySelector(".head span"), traffic(link));
+    say(row.querySelector(".head span"), traffic(link, link.up_bps.at(-1), link.down_bps.at(-1)));
     const over = (values, colour, more) => layer("line", link.at, values, colour, more);
     const cap = link.cap_up_bps === null ? [] : [layer("across", [], [link.cap_up_bps], "orange", { width: 1, dashed: true })];
     const shown = chart([over(link.up_bps, "blue"), over(link.down_bps, "green"), ...cap], { label: "time of day", text: "clock" }, { text: "rate" });
-    drawChart(row.lastElementChild, { ...shown, height: LINK_HEIGHT });
+    drawChart(row.children[1], { ...shown, height: LINK_HEIGHT });
+    drawCells(row.lastElementChild, link);
   });
 }
 
-function traffic(link) {
-  return ["up", "down"].map((way) => {
-    const now = link[`${way}_bps`].at(-1);
+const linkTitle = ({ name, groups }) => (groups.length === 1 && groups[0] === name ? name : `${name} (${groups.join(", ")})`);
+
+// The cells of a shared link, each indented below the one that it is a part of.
+function drawCells(list, { cells, cell_count: count }) {
+  const lines = cells.map((cell) => el("li", { class: `depth-${Math.min(cell.depth, 4)}` },
+    el("span", {}, cell.name), el("span", {}, traffic(cell, cell.up_bps, cell.down_bps))));
+  if (count > cells.length && cells.length) lines.push(el("li", { class: "depth-1" }, `${plural(count - cells.length, "more cell")} with less traffic`));
+  list.replaceChildren(...lines);
+}
+
+function traffic(link, up, down) {
+  return [["up", up], ["down", down]].map(([way, now]) => {
     const cap = link[`cap_${way}_bps`];
     return `${rate(now)} ${way}${cap ? ` of ${rate(cap)}` : ""}`;
   }).join(" · ");
