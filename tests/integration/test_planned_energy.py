@@ -1,5 +1,6 @@
 """The energy of a plan is that of its run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ BOXES = {
 }
 
 
+GROUPS = (PHONES, BOXES)
+
 SYNCHRONOUS = {"kind": "synchronous"}
 MODES: list[tuple[str, dict[str, Any]]] = [
     ("rounds", SYNCHRONOUS),
@@ -39,17 +42,16 @@ MODES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def scenario(clock: str, mode: dict[str, Any], **changes: Any) -> Scenario:
+def scenario(mode: dict[str, Any], groups: Sequence[Any] = GROUPS, **clock: Any) -> Scenario:
     values = {
         "name": "energy",
         "seed": 3,
-        "clock": {"round_s": 600, "kind": clock},
+        "clock": {"round_s": 600, **clock},
         "task": {"name": "linear", "dimension": 5},
         "training": {"local_epochs": 1},
         "server": {"rounds": 12, "deadline_s": 500.0, "mode": mode},
         "energy": {},
-        "groups": [PHONES, BOXES],
-        **changes,
+        "groups": list(groups),
     }
     return validate(Scenario, values, "test")
 
@@ -58,7 +60,7 @@ def scenario(clock: str, mode: dict[str, Any], **changes: Any) -> Scenario:
 def test_the_plan_has_the_joules_of_every_round_of_the_run(
     clock: str, mode: dict[str, Any], tmp_path: Path
 ) -> None:
-    planned = scenario(clock, mode)
+    planned = scenario(mode, kind=clock)
     found = plan(planned, Learning.of(planned))
     folder = tmp_path / "run"
     simulate_run(planned, folder)
@@ -77,9 +79,8 @@ def test_the_plan_has_the_joules_of_every_round_of_the_run(
 
 def test_on_the_wall_clock_devices_are_idle_until_the_deadline() -> None:
     boxes = [{**BOXES, "availability": {"kind": "always"}}]
-    waiting = scenario("wall", SYNCHRONOUS, groups=boxes)
-    round_s = {"kind": "rounds", "round_s": 500}
-    exact = scenario("rounds", SYNCHRONOUS, groups=boxes, clock=round_s)
+    waiting = scenario(SYNCHRONOUS, boxes, kind="wall")
+    exact = scenario(SYNCHRONOUS, boxes, kind="rounds", round_s=500)
     [found], [expected] = (plan(each, Learning.of(each)).groups for each in (waiting, exact))
     assert found.joules is not None
     assert expected.joules is not None

@@ -14,7 +14,7 @@ from muster.emulator.report.chart import MOST_PANELS, Axis, Chart, Layer, group_
 from muster.emulator.report.hours import MOST_TICKS
 from muster.emulator.report.links import DIRECTIONS, moves_in, rate_text, rate_unit
 from muster.emulator.report.timeline import Timeline, bins_for, most_called
-from muster.emulator.report.use import LinkTraffic, links_with_traffic, span_of, used
+from muster.emulator.report.use import LinkUse, links_with_traffic, span_of, used
 
 BUSY = 0.9
 """Share of a link's capacity from which on it counts as nearly full."""
@@ -194,7 +194,7 @@ def _ways(table: pd.DataFrame) -> list[tuple[list[str], bool]]:
 
 def _use(
     account: Account,
-    link: LinkTraffic,
+    link: LinkUse,
     table: pd.DataFrame,
     ways: Sequence[str],
     share: bool,

@@ -24,7 +24,7 @@ from muster.emulator.report.links import (
     waited_for,
 )
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
-from muster.emulator.report.use import LinkTraffic, cap_of, links_with_traffic, span_of, used
+from muster.emulator.report.use import LinkUse, cap_of, links_with_traffic, span_of, used
 
 MOST_WAITERS = 20
 
@@ -165,7 +165,7 @@ def use(account: Account, summary: Summary) -> ReportSection | None:
     return ReportSection("Use of shared links", text, figure="links", table=table)
 
 
-def _use_row(link: LinkTraffic, way: str, span: tuple[float, float]) -> list[str]:
+def _use_row(link: LinkUse, way: str, span: tuple[float, float]) -> list[str]:
     table, cap = used(link.traffic, span, _MOST_INTERVALS), cap_of(link.traffic, way)
     nearly_full = (table[way] >= BUSY).mean() if cap > 0 else math.nan
     return [

@@ -15,7 +15,7 @@ MOST_CELLS = 40
 """The most cells of which the report shows the use: those that carried most."""
 
 
-class LinkTraffic(NamedTuple):
+class LinkUse(NamedTuple):
     """The traffic of a link or of one of its cells.
 
     Attributes:
@@ -29,7 +29,7 @@ class LinkTraffic(NamedTuple):
     traffic: pd.DataFrame
 
 
-def links_with_traffic(account: Account) -> list[LinkTraffic]:
+def links_with_traffic(account: Account) -> list[LinkUse]:
     """The links with traffic in the order of the groups, each before those of its cells that
     carried most."""
     cells = account.cell_traffic
@@ -44,9 +44,9 @@ def links_with_traffic(account: Account) -> list[LinkTraffic]:
         if name not in of_link:
             continue
         title = name if groups == (name,) else f"{name} ({', '.join(groups)})"
-        found.append(LinkTraffic(title, 0, of_link[name]))
+        found.append(LinkUse(title, 0, of_link[name]))
         found += [
-            LinkTraffic(cell, depth, of_cell[name, cell])
+            LinkUse(cell, depth, of_cell[name, cell])
             for cell, depth in tree
             if (name, cell) in of_cell
         ]
