@@ -79,13 +79,3 @@ def write_timeline(folder: Path, timeline: FaultTimeline) -> None:
         write_atomic(
             folder / FAULTS, timeline.model_dump_json(exclude_none=True, indent=1).encode()
         )
-
-
-def read_timeline(folder: Path) -> FaultTimeline:
-    """The timeline of a run; empty if it has no faults.
-
-    Raises:
-        ConfigError: the file is not a timeline.
-    """
-    path = folder / FAULTS
-    return FaultTimeline.from_json(path.read_bytes()) if path.exists() else FaultTimeline()
