@@ -7,6 +7,14 @@ if TYPE_CHECKING:
     from muster.emulator.records.account import Account
 
 
+def import_for_conclusion(report: bool) -> None:
+    """Import what `conclude` needs, pandas above all, which takes half a second."""
+    import muster.emulator.records.account  # noqa: F401
+
+    if report:
+        import muster.emulator.report  # noqa: F401
+
+
 def conclude(
     folder: Path, status: str | None = None, *, report: bool = True
 ) -> tuple[dict[str, Any], "Account"] | None:
@@ -21,8 +29,6 @@ def conclude(
     """
     if not (folder / "ledger.sqlite").exists():
         return None
-    # pandas takes seconds to import. Import it only here, so that starting devices do not compete
-    # with the import.
     from muster.common.errors import LedgerError
     from muster.emulator.records.account import Account
     from muster.emulator.records.manifest import seal

@@ -26,7 +26,7 @@ from muster.emulator.run_folder.folder import (
     resume_command,
     run_folder,
 )
-from muster.emulator.runs.conclusion import conclude
+from muster.emulator.runs.conclusion import conclude, import_for_conclusion
 from muster.emulator.runs.more_rounds import lacks_rounds, require_rounds, write_rounds
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
@@ -179,7 +179,7 @@ def _run_in(
             show(event)
 
         try:
-            run_to_end(_supervise(scenario, folder, backend, clock, seen, show_every_s))
+            run_to_end(_supervise(scenario, folder, backend, clock, seen, show_every_s, report))
         except RunFailed as error:
             failure = error
         except Exception as error:
@@ -246,6 +246,7 @@ async def _supervise(
     clock: Clock,
     show: Show,
     show_every_s: float,
+    report: bool,
 ) -> None:
     supervisor = Supervisor(scenario, folder, clock, show, kind_of(backend).make, show_every_s)
     on_stop(supervisor.stop)
@@ -254,11 +255,13 @@ async def _supervise(
         host = supervisor.backend.metrics_host
         issuer = supervisor.configs.issue_credentials(certifier, host)
         renewing = asyncio.create_task(issuer.keep_renewing())
+        # While the programs of the run import what they need, this one has nothing else to do.
+        importing = asyncio.create_task(asyncio.to_thread(import_for_conclusion, report))
         try:
             await supervisor.run()
         finally:
             renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+            await asyncio.gather(renewing, importing, return_exceptions=True)
     finally:
         remove_credentials(folder)
 
