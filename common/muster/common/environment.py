@@ -86,13 +86,21 @@ TABLE = (
         ":4096:8",
     ),
     Variable(
-        "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS GOTO_NUM_THREADS NUMEXPR_* BLIS_* "
+        "OPENBLAS_NUM_THREADS",
+        "numpy, scipy",
+        Fate.DEFAULT,
+        "the server computes the same bits on every number of cores, and no device "
+        "has threads that wait for each other",
+        "1",
+    ),
+    Variable(
+        "OMP_NUM_THREADS MKL_NUM_THREADS GOTO_NUM_THREADS NUMEXPR_* BLIS_* "
         "OPENBLAS_DEFAULT_NUM_THREADS OPENBLAS_MAIN_FREE LOKY_* JOBLIB_* OMP_* GOMP_* KMP_* "
         "MKL_DOMAIN_NUM_THREADS MKL_DYNAMIC MKL_NUM_STRIPES MKL_MPI_PPN ACC_*",
-        "torch, OpenBLAS, MKL, OpenMP, scikit-learn",
+        "torch, MKL, OpenMP, scikit-learn",
         Fate.GIVEN,
-        "training and evaluation set one thread themselves; the others hold for arithmetic of the "
-        "server and for the report",
+        "training and evaluation set one thread themselves; the others hold for what your own code "
+        "computes",
     ),
     Variable(
         "ATEN_CPU_CAPABILITY MKL_* *ONEDNN_* *DNNL_* MKLDNN_* OPENBLAS_* NPY_* NUMPY_* NVPL_* "
@@ -265,7 +273,13 @@ TABLE = (
     ),
 )
 
-_IN_CONTAINERS = ("GRPC_EXPERIMENTS", "MALLOC_ARENA_MAX")
+_IN_CONTAINERS = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "FLWR_TELEMETRY_ENABLED",
+    "GRPC_EXPERIMENTS",
+    "MALLOC_ARENA_MAX",
+    "OPENBLAS_NUM_THREADS",
+)
 
 
 def variable(name: str) -> Variable | None:
@@ -281,7 +295,7 @@ def settled(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def container_environment() -> dict[str, str]:
-    """What gRPC and glibc read in a container before muster runs."""
+    """The values of muster's that programs in containers need, which inherit no variable."""
     return {name: _of(Fate.DEFAULT)[name] for name in _IN_CONTAINERS}
 
 

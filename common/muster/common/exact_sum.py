@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.common.errors import Diverged
-from muster.common.tensors import Vector
+from muster.common.tensors import Vector, sum_of_squares
 
 GRIDS = (-20, -52, -84)
 RANGE = 2.0**31
@@ -308,12 +308,12 @@ def squared_norm(read: ReadBlock, parameters: int) -> float:
     """‖x‖² of a vector that is read in blocks.
 
     The blocks are always the same, so the result does not depend on how the vector arrived. The
-    squares of float32 numbers are exact in float64, and NumPy adds them in pairs.
+    squares of float32 numbers are exact in float64.
     """
     sums = []
     for start in range(0, parameters, BLOCK):
         block = np.asarray(read(start, min(start + BLOCK, parameters)), np.float64)
-        sums.append(float(np.add.reduce(block * block)))
+        sums.append(sum_of_squares(block))
     return math.fsum(sums)
 
 

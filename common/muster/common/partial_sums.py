@@ -15,6 +15,7 @@ from muster.common.compression import Pread
 from muster.common.compression.contract import entries
 from muster.common.exact_sum import BLOCK, GRIDS, ExactSum, Pieces, ReadBlock, squared_norm
 from muster.common.exchange import Held
+from muster.common.tensors import sum_of_squares
 
 _COARSE: Final = np.dtype("<i8")
 _FINER: Final = np.dtype("<u4")
@@ -87,5 +88,5 @@ class EncodedSum:
             stop = min(start + BLOCK, self._parameters)
             coarse = entries(self._pread, _COARSE, start, stop) * _STEP
             largest = max(largest, float(np.max(np.abs(coarse))))
-            squares += float(coarse @ coarse)
+            squares += sum_of_squares(coarse)
         return largest, math.sqrt(squares)

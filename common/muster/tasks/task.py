@@ -25,6 +25,7 @@ from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray, stream
+from muster.common.tensors import sum_of_squares
 from muster.tasks.columns import decoded, encoded
 from muster.tasks.inputs import arrays_of, outputs_of, taken, tensors_of
 from muster.tasks.models import MODELS, AnyModel, Mlp, Model
@@ -311,8 +312,7 @@ class OpenTask(ABC):
         """Return ½ · ridge · ‖θ‖² of the parameters that training moves."""
         if not self.ridge:
             return 0.0
-        theta = moving_vector(module).astype(np.float64)
-        return 0.5 * self.ridge * float(theta @ theta)
+        return 0.5 * self.ridge * sum_of_squares(moving_vector(module).astype(np.float64))
 
     @cached_property
     def _test(self) -> Examples:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.plugins import Plugin
-from muster.common.tensors import Vector
+from muster.common.tensors import Vector, sum_of_squares
 
 Draws = Callable[[], np.random.Generator]
 """Makes the random generator for one encoding; called only by codecs that need random numbers."""
@@ -41,7 +41,7 @@ class EntryRange(NamedTuple):
             doubles = entries.astype(np.float64)
         # A NaN passes through both reductions and through numpy's maximum, not through max().
         largest = np.maximum(self.largest, np.maximum(doubles.max(), -doubles.min()))
-        return EntryRange(float(largest), self.squares + float(doubles @ doubles))
+        return EntryRange(float(largest), self.squares + sum_of_squares(doubles))
 
 
 class Codec(Plugin):

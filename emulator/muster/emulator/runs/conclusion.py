@@ -1,5 +1,6 @@
 """Concludes a run: writes its summary, report and manifest, using only its folder."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,9 @@ if TYPE_CHECKING:
 
 def import_for_conclusion(report: bool) -> None:
     """Import what `conclude` needs, pandas above all, which takes half a second."""
-    import muster.emulator.records.account  # noqa: F401
-
+    import_module("muster.emulator.records.account")
     if report:
-        import muster.emulator.report  # noqa: F401
+        import_module("muster.emulator.report")
 
 
 def conclude(

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from muster.common.seeds import FloatArray, stream
+from muster.common.tensors import sum_of_squares
 from muster.server.aggregators.facts import Cohort
 from muster.server.aggregators.retaining import DeviceWeights, UtilityConstrained, has_curve
 from muster.server.knowledge.solvers import cvxpy_module
@@ -117,4 +118,4 @@ def mixture_bound(mixture: FloatArray, clients: int) -> float:
     Args:
         mixture: s, shape (n_s,).
     """
-    return float(len(mixture) * (mixture @ mixture) - 1) / clients
+    return (len(mixture) * sum_of_squares(mixture) - 1) / clients

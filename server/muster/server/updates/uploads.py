@@ -17,7 +17,7 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import squared_norm
 from muster.common.exchange import Body, Held, Reason, Receipt, Update
 from muster.common.masks import Mask
-from muster.common.tensors import WIRE, Vector
+from muster.common.tensors import WIRE, Vector, sum_of_squares
 from muster.server.account.traffic import Transfer, TransferCost
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum
@@ -402,8 +402,7 @@ class BodyCheck:
             if not extreme <= self.largest:
                 self.largest = extreme if not math.isnan(self.largest) else self.largest
         if format.max_norm is not None:
-            doubles = entries.astype(np.float64)
-            self._squares += float(doubles @ doubles)
+            self._squares += sum_of_squares(entries.astype(np.float64))
 
     def fault(self, pread: Pread) -> tuple[Reason, str] | None:
         """Return the reason for refusing a complete body and a sentence about it, or None. The
