@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -202,6 +203,29 @@ def test_a_process_that_is_killed_during_secure_sums_changes_nothing(
     for step in range(steps // 10, steps, steps // 10):
         plan = HistoryPlan(scenario, 0, (Kill(process, step),))
         assert not simulated.play(plan).violations, plan
+
+
+def pairs_of_kills(simulated: Simulator, every: int) -> Iterator[tuple[HistoryPlan, list[str]]]:
+    """One of `every` pairs of kills of a secure sum, of the first and of the second kill, and one
+    of `every` single ones; each with what it violates."""
+    _, single = simulated.with_one_more_kill(HistoryPlan("one-secure-sum", 0, ()))
+    for plan in single[::every]:
+        outcome, two = simulated.with_one_more_kill(plan)
+        yield plan, outcome.violations
+        for pair in two[::every]:
+            yield pair, simulated.play(pair).violations
+
+
+def test_two_kills_during_a_secure_sum_change_nothing(simulated: Simulator) -> None:
+    assert not [found for found in pairs_of_kills(simulated, 15) if found[1]]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_every_pair_of_kills_during_a_secure_sum_changes_nothing(simulated: Simulator) -> None:
+    found = list(pairs_of_kills(simulated, 1))
+    assert len(found) > 5000
+    assert not [(plan, violated) for plan, violated in found if violated]
 
 
 @pytest.mark.parametrize("scenario", ["partial-sums", "wall-partial-sums", "large-partial-sums"])

@@ -15,6 +15,7 @@ import pytest
 from muster.client.calls.training_runner import TrainingRunner
 from muster.client.connection.link import ServerLink, _piece_bytes, _RetryPolicy
 from muster.client.connection.transport_errors import error_of
+from muster.client.device.opened import OpenedSums
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import Term
 from muster.common.exchange import Call, Commit
@@ -268,6 +269,24 @@ def test_a_fetch_that_is_answered_with_nothing_is_found(
     monkeypatch.setattr(ModelVersions, "chunks_from", lambda self, *asked: iter(()))
     found = violations(simulated, plans)
     assert any("are complete and have no bytes" in line for line in found)
+
+
+# --- secure sums ---------------------------------------------------------------------------------
+
+
+def test_a_device_that_opens_two_sums_of_a_round_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device drops out, the others open their sum, and the server dies before it commits it."""
+    drops_out = Kill("dev-0001", 31)
+    plans = [
+        HistoryPlan("wall-secure-sums", 0, (drops_out, Kill("server", step)))
+        for step in range(270, 300, 2)
+    ]
+    assert not violations(simulated, plans)
+    monkeypatch.setattr(OpenedSums, "may_open", lambda self, round, digest: True)
+    found = violations(simulated, plans)
+    assert any("helped to open two sums" in line for line in found)
 
 
 # --- what the search itself is for ---------------------------------------------------------------

@@ -106,6 +106,11 @@ def scenarios() -> Mapping[str, Scenario]:
             groups=[{"name": "dev", "count": 3}],
         ),
         _scenario(
+            "one-secure-sum",
+            server={"rounds": 1, "heartbeat_s": 2.0, "minimum": 3, "secure": {}},
+            groups=[{"name": "dev", "count": 3}],
+        ),
+        _scenario(
             "wall-secure-sums",
             server={
                 "rounds": 2,

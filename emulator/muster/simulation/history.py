@@ -36,7 +36,9 @@ from muster.simulation.faults import (
     PowerCut,
     Rogue,
 )
+from muster.simulation.moments import Moments
 from muster.simulation.programs import Programs
+from muster.simulation.revealed import RevealedShares
 from muster.simulation.rogue import RoguePack
 from muster.simulation.slots import slots_of
 from muster.simulation.virtual_time import SimulatedProcess, Stuck, VirtualClock, VirtualLoop
@@ -82,6 +84,8 @@ class HistoryOutcome:
         violations: violations of invariants, a sentence each.
         trace: a line for each event; empty unless the history is traced.
         reached: the names of the probes that it has reached, if it was completed.
+        kills: every kill that makes a difference after the last kill of the history, if they are
+            noted.
     """
 
     extent: HistoryExtent
@@ -90,6 +94,7 @@ class HistoryOutcome:
     violations: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     reached: frozenset[str] = frozenset()
+    kills: Sequence[Kill] = ()
 
 
 class History:
@@ -105,6 +110,7 @@ class History:
         traced: whether to keep a readable trace.
         most_s, most_steps: virtual seconds and callbacks after which the history counts as stuck.
         evaluation: what the evaluation process does with models.
+        moments: whether to note the kills that make a difference.
     """
 
     def __init__(
@@ -118,6 +124,7 @@ class History:
         most_s: float = MOST_S,
         most_steps: float = MOST_STEPS,
         evaluation: Callable[[Setup], Evaluate] = without_metrics,
+        moments: bool = False,
     ) -> None:
         self.programs = programs
         self.folder = folder
@@ -133,6 +140,9 @@ class History:
         self._group_of = {m.client: m.group for m in programs.server.population}
         self._slots = slots_of(programs.server.shared, programs.scenario.seed)
         self._network = InMemoryNetwork(self, _KEEPALIVE_S, self._loop)
+        self._revealed = RevealedShares()
+        clients = {pack.name: [d.client for d in pack.devices] for pack in programs.packs}
+        self._moments = Moments(folder, clients, self._network.sent) if moments else None
         self._traced = traced
         self._frames = 0
         self._breaks = {fault.frame: fault for fault in faults if isinstance(fault, Break)}
@@ -181,7 +191,10 @@ class History:
             asyncio.events._set_running_loop(None)
         for lost in self._loop.unclaimed():
             outcome.violations.append(f"an exception that nobody took: {lost}")
+        outcome.violations += self._revealed.violations()
         outcome.extent = HistoryExtent(self._frames, self._loop.steps, dict(self._steps))
+        if self._moments is not None:
+            outcome.kills = self._moments.kills
         return outcome
 
     def close(self) -> None:
@@ -416,6 +429,8 @@ class History:
         if process is loop.outside:
             return
         self._steps[name] += 1
+        if self._moments is not None and not self._by_process:
+            self._moments.before(name, self._steps[name])
         if self._by_process:
             own = name, self._steps[name]
             if own in self._by_process:
@@ -485,7 +500,7 @@ class History:
         """Decide whether a frame arrives."""
         fault = self._breaks.get(self._frames)
         if self.faults:  # otherwise no server dies
-            self._note_announced(source, method, frame)
+            self._note_message(source, target, method, frame)
         if self._traced:
             size = f" {len(frame.payload)} B" if isinstance(frame.payload, bytes) else ""
             call = method.rpartition("/")[2]
@@ -500,11 +515,18 @@ class History:
             "silently": FrameFate.VANISHES,
         }[fault.how]
 
-    def _note_announced(self, source: str, method: str, frame: Frame) -> None:
-        """Remember which round a message of the server announces as committed."""
-        if source == "server" and frame.kind is FrameKind.MESSAGE and method.endswith("/Attend"):
-            committed = messages.decode_to_device(frame.payload).committed
+    def _note_message(self, source: str, target: str, method: str, frame: Frame) -> None:
+        """Remember which round a message announces as committed, and what it says of secure
+        sums."""
+        if frame.kind is not FrameKind.MESSAGE:
+            return
+        if source == "server" and method.endswith("/Attend"):
+            message = messages.decode_to_device(frame.payload)
+            committed = message.committed
             self._announced = max(self._announced, committed.round if committed else 0)
+            self._revealed.asked(target, message)
+        elif method.endswith("/SubmitSum") and target == "server":
+            self._revealed.submitted(source, frame.payload)
 
     # --- trace and messages ----------------------------------------------------------------------
 

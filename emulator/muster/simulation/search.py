@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -107,13 +107,21 @@ class Simulator:
             _freeze()
         return self._references[scenario]
 
-    def play(self, plan: HistoryPlan, traced: bool = False) -> HistoryOutcome:
+    def play(
+        self, plan: HistoryPlan, traced: bool = False, moments: bool = False
+    ) -> HistoryOutcome:
         """Play a history, check the invariants in the folder that it leaves, and note the probes
-        that it has reached."""
+        that it has reached.
+
+        Args:
+            traced, moments: see `History`.
+        """
         reference = self.reference(plan.scenario)
         reached()
         with self._run_folder() as folder, _no_collection():
-            history = History(reference.programs, folder, plan.seed, plan.faults, traced)
+            history = History(
+                reference.programs, folder, plan.seed, plan.faults, traced, moments=moments
+            )
             outcome = history.play()
             if not outcome.violations and outcome.status == "completed":
                 found = broken_by(reference.programs, folder, plan.faults, reference.model)
@@ -156,6 +164,12 @@ class Simulator:
         if pairs:
             for two in combinations(single, 2):
                 yield HistoryPlan(scenario, 0, two)
+
+    def with_one_more_kill(self, plan: HistoryPlan) -> tuple[HistoryOutcome, list[HistoryPlan]]:
+        """The outcome of a plan, and every plan that has one more kill after its faults; kills that
+        make no difference are left out."""
+        outcome = self.play(plan, moments=True)
+        return outcome, [replace(plan, faults=(*plan.faults, kill)) for kill in outcome.kills]
 
     def shortest(self, plan: HistoryPlan) -> HistoryPlan:
         """The plan without the faults that it does not need to violate an invariant."""

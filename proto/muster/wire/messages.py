@@ -615,6 +615,12 @@ def decode_sum_header(message: pb.SumMessage) -> tuple[SumHeader, int]:
     return decoded, _bounded(header.offset, "offset", (1 << 63) - 1)
 
 
+def sum_header_in(data: bytes) -> SumHeader | None:
+    """The header in a serialised `pb.SumMessage`; None: it has a chunk."""
+    message = _parsed(pb.SumMessage, data)
+    return decode_sum_header(message)[0] if message.WhichOneof("part") == "header" else None
+
+
 def encode_fingerprint(fingerprint: Fingerprint) -> pb.Fingerprint:
     return pb.Fingerprint(
         torch=fingerprint.torch,

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 from itertools import count
@@ -71,6 +71,9 @@ class Listener(Protocol):
 class InMemoryNetwork:
     """A network of hosts that reach each other by name; an address is host:port.
 
+    Attributes:
+        sent: number of frames that each host has sent.
+
     Args:
         weather: decides delays and failures; None: `Calm`.
         keepalive_s: seconds after which both ends notice that a connection carries nothing.
@@ -90,6 +93,7 @@ class InMemoryNetwork:
         self.context = contextvars.copy_context()
         self.connections: list[InMemoryConnection] = []
         self.free_ports = count(40_000)
+        self.sent = Counter[str]()
         self._listening: dict[str, Listener] = {}
 
     def listen(self, address: str, server: Listener) -> bool:
@@ -149,6 +153,7 @@ class InMemoryConnection:
         """Put a frame on the pipe to the end `target` (0: the client)."""
         if not self.open:
             return
+        self._network.sent[self.hosts[1 - target]] += 1
         pipe = self._pipes[target]
         pipe.append(frame)
         if len(pipe) == 1:

@@ -1,0 +1,74 @@
+"""What devices reveal of their secrets in secure sums, to everybody who reads all frames."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from muster.common.exchange import ToDevice
+from muster.common.secure.steps import StepRequest, SumStep, decode_step, reply_bytes
+from muster.wire import messages
+
+_OWN_PAD, _KEY = b"\1", b"\0"
+"""The two kinds of shares, as the records of a request for an opening ask for them."""
+
+
+class _Opening(NamedTuple):
+    """A request that a device gives shares for.
+
+    Attributes:
+        sum: what tells the sums of a round apart: model, weight, and whose updates are in it.
+    """
+
+    device: str
+    round: int
+    request: StepRequest
+    sum: Any
+
+    @property
+    def shares(self) -> Sequence[tuple[int, bytes]]:
+        """The owners of the shares, each with the kind."""
+        return (self.request.device, _OWN_PAD), *self.request.records
+
+
+class RevealedShares:
+    """The openings of secure sums in a history."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str, int], _Opening] = {}
+        self._given: list[_Opening] = []
+
+    def asked(self, process: str, message: ToDevice) -> None:
+        """The server has asked a process for something."""
+        wanted = message.sum_request
+        if wanted is not None and wanted.step:
+            request, key = decode_step(wanted.step), message.calls[0].key
+            about = message.calls[0].model_checksum, wanted.weights, sorted(request.records)
+            opening = _Opening(key.client, key.round, request, about)
+            self._asked[process, wanted.number] = opening
+
+    def submitted(self, process: str, part: bytes) -> None:
+        """A process has sent a part of its reply to the server."""
+        header = messages.sum_header_in(part)
+        opening = None if header is None else self._asked.get((process, header.number))
+        if header is None or opening is None or opening.request.step is not SumStep.OPENING:
+            return
+        # A process may still send its reply to a server that is dead.
+        if header.length == reply_bytes(opening.request, 0) and opening not in self._given:
+            self._given.append(opening)
+
+    def violations(self) -> Iterator[str]:
+        """The promises that devices have broken, a sentence each."""
+        first: dict[tuple[str, int], _Opening] = {}
+        shares: dict[tuple[bytes, int], Counter[bytes]] = {}
+        for given in self._given:
+            device, round, request, sum = given
+            if first.setdefault((device, round), given).sum != sum:
+                yield f"{device} helped to open two sums of round {round}"
+            if (updates := Counter(dict(given.shares).values())[_OWN_PAD]) < request.threshold:
+                yield f"{device} helped to open a sum of {updates} updates in round {round}"
+            for owner, kind in given.shares:
+                shares.setdefault((request.attempt, owner), Counter())[kind] += 1
+        least = {given.request.attempt: given.request.threshold for given in self._given}
+        for (attempt, owner), of_kind in shares.items():
+            if min(of_kind[_OWN_PAD], of_kind[_KEY]) >= least[attempt]:
+                yield f"both secrets of device {owner} are open in one attempt"
