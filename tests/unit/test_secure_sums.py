@@ -16,8 +16,10 @@ from muster.client.device.memory import StoredUpdate
 from muster.client.device.opened import OpenedSums
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Key, Update
-from muster.common.secure.sharing import SHARE_BYTES
-from muster.common.secure.steps import StepRequest, SumStep, decode_step
+from muster.common.secure.keys import pad_key, public_of
+from muster.common.secure.padded import PaddedSum
+from muster.common.secure.sharing import SHARE_BYTES, joined
+from muster.common.secure.steps import KEYS_BYTES, StepRequest, SumStep, decode_step
 from muster.server.runtime.worker import WorkerThread
 from muster.server.settings.secure import Secure
 from muster.server.updates.secure_sums import OpenedSum, SecureSums
@@ -49,11 +51,18 @@ class Devices:
     Args:
         dies: whether a device ends before it takes a step. It is back, with a new process, at the
             next one.
+        late: whether the reply of a device comes too late.
     """
 
-    def __init__(self, folder: Path, dies: Dies = lambda device, step: False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        dies: Dies = lambda device, step: False,
+        late: Dies = lambda device, step: False,
+    ) -> None:
         self._folder = folder
         self.dies = dies
+        self.late = late
         self.asked: list[tuple[StepRequest, bytes | None]] = []
         self.there = {client: self._new(client) for client in CLIENTS}
         draws = np.random.default_rng(5)
@@ -93,8 +102,13 @@ class Devices:
                 self.restart(client)
             said = self.reply(client, request, of.weights[0])
             assert said is None or len(said) in of.lengths
-            replies.append(Reply(body=said or b""))
+            late = self.late(request.device, request.step)
+            replies.append(Reply(body=b"" if late else self.damaged(request, said or b"")))
         return replies
+
+    def damaged(self, request: StepRequest, said: bytes) -> bytes:
+        """What the server gets of what a device says."""
+        return said
 
     def revoked_of(self, clients: Any) -> set[str]:
         return set()
@@ -233,6 +247,116 @@ async def test_a_device_gives_one_share_of_each_neighbour(tmp_path: Path) -> Non
     said = devices.reply("d0", (await opened(devices))[SumStep.OPENING])
     assert said is not None
     assert len(said) == SHARE_BYTES * 5
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param([(1, b"\1"), (2, b"\1"), (3, b"\1")], id="one is left out"),
+        pytest.param([(1, b"\1"), (2, b"\0"), (3, b"\0"), (4, b"\0")], id="too few"),
+    ],
+)
+async def test_a_device_checks_the_set_before_it_opens(
+    flags: list[tuple[int, bytes]], tmp_path: Path
+) -> None:
+    devices = Devices(tmp_path, late=lambda device, step: step is SumStep.UPDATE)
+    asked = await opened(devices)
+    assert asked.keys() == {SumStep.KEYS, SumStep.SHARES, SumStep.UPDATE}
+    opening = asked[SumStep.SHARES]._replace(step=SumStep.OPENING)
+    assert devices.reply("d0", opening._replace(records=flags)) is None
+    right = [(index, b"\1") for index in range(1, 5)]
+    assert devices.reply("d0", opening._replace(records=right)) is not None
+
+
+async def test_a_device_pads_its_update_for_one_set_only(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    asked = (await opened(devices))[SumStep.UPDATE]
+    assert devices.reply("d0", asked._replace(records=asked.records[1:])) is None
+
+
+def revealed(devices: Devices, owner: int) -> tuple[bytes, StepRequest]:
+    """The secret of a device that the openings give, and one of the requests for them."""
+    shares = {}
+    for request, said in devices.asked:
+        if request.step is SumStep.OPENING and said is not None:
+            owners = [request.device, *(index for index, _ in request.records)]
+            if owner in owners:
+                at = owners.index(owner) * SHARE_BYTES
+                shares[request.device + 1] = said[at : at + SHARE_BYTES]
+                about = request
+    secret = joined(dict(list(shares.items())[: about.threshold]))
+    assert secret is not None
+    return secret, about
+
+
+def without_pads(devices: Devices, pads: Sequence[tuple[bytes, bool]]) -> list[Any]:
+    """The update that the first device has sent, without some of its pads."""
+    total = PaddedSum(PARAMETERS)
+    total.add_encoded(
+        next(s for r, s in devices.asked if s and (r.step, r.device) == (SumStep.UPDATE, 0))
+    )
+    for key, positive in pads:
+        total.pad(key, not positive)
+    pieces = total.read(0, PARAMETERS)
+    return [pieces.coarse.tolist(), pieces.middle.tolist()]
+
+
+async def test_an_update_stays_hidden_without_its_own_pad(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    await collected(devices)
+    own, _ = revealed(devices, 0)
+    assert without_pads(devices, [(own, True)]) != right(devices, ["d0"])
+
+
+async def test_own_pads_are_new_in_every_attempt(tmp_path: Path) -> None:
+    devices, pads = Devices(tmp_path), set()
+    for _ in range(2):
+        devices.asked.clear()
+        await collected(devices)
+        pads |= {revealed(devices, owner)[0] for owner in range(5)}
+    assert len(pads) == 10
+
+
+async def test_a_late_update_stays_hidden_without_the_pads_in_common(tmp_path: Path) -> None:
+    """The server has opened them, because it believed that the device had dropped out."""
+    late = Devices(tmp_path, late=lambda device, step: (device, step) == (0, SumStep.UPDATE))
+    _, missing = await collected(late)
+    assert missing == {"d0"}
+    secret, asked = revealed(late, 0)
+    keys = {r.device: said for r, said in late.asked if r.step is SumStep.KEYS and said}
+    assert public_of(secret) == keys[0][KEYS_BYTES // 2 :]
+    in_common = [
+        pad_key(secret, keys[other][KEYS_BYTES // 2 :], asked.attempt) for other in range(1, 5)
+    ]
+    pads = [(pad, True) for pad in in_common if pad is not None]
+    assert len(pads) == 4
+    assert without_pads(late, pads) != right(late, ["d0"])
+
+
+class Liars(Devices):
+    """The first device gives shares that are none."""
+
+    def damaged(self, request: StepRequest, said: bytes) -> bytes:
+        lies = request.device == 0 and request.step is SumStep.OPENING
+        return said[:-1] + bytes([said[-1] ^ 1]) if lies else said
+
+
+@pytest.mark.parametrize("gone", [None, 4], ids=["of an own pad", "of a key"])
+async def test_a_wrong_share_opens_nothing(gone: int | None, tmp_path: Path) -> None:
+    devices = Liars(tmp_path, lambda device, step: (device, step) == (gone, SumStep.UPDATE))
+    assert await collected(devices) == ([], {*CLIENTS})
+
+
+async def test_a_new_process_has_new_keys_for_the_same_attempt(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    asked = (await opened(devices))[SumStep.KEYS]
+    before = devices.reply("d0", asked)
+    devices.restart("d0")
+    after = devices.reply("d0", asked)
+    assert before is not None
+    assert after is not None
+    half = KEYS_BYTES // 2
+    assert {before[:half], before[half:]}.isdisjoint({after[:half], after[half:]})
 
 
 @pytest.mark.parametrize("step", STEPS[1:])
