@@ -1,5 +1,5 @@
 """The report of a run: figures and one page."""
 
-from muster.emulator.report.page import write_report
+from muster.emulator.report.page import report_account, write_report
 
-__all__ = ["write_report"]
+__all__ = ["report_account", "write_report"]

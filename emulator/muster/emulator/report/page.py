@@ -47,12 +47,17 @@ def write_report(run_folder: Path, kind: str | None = None) -> Path:
         LedgerError: the folder has no ledger that can be read.
     """
     with Account(run_folder) as account:
-        _remove_figures(run_folder)
-        summary = summary_of(account)
-        sections = [section for make in SECTIONS if (section := make(account, summary))]
-        figures = {s.figure: FIGURES[s.figure](account) for s in sections if s.figure}
-        shaded = shaded_rounds(account)
-        top = headline(account, summary), went_wrong(account, summary)
+        return report_account(account, summary_of(account), kind)
+
+
+def report_account(account: Account, summary: Summary, kind: str | None = None) -> Path:
+    """Write the report of an account that has been opened, and whose summary is known."""
+    run_folder = account.folder
+    _remove_figures(run_folder)
+    sections = [section for make in SECTIONS if (section := make(account, summary))]
+    figures = {s.figure: FIGURES[s.figure](account) for s in sections if s.figure}
+    shaded = shaded_rounds(account)
+    top = headline(account, summary), went_wrong(account, summary)
     path = run_folder / REPORT
     _write_report_page(path, clean(summary["status"]), top, sections, figures, shaded)
     if kind is not None:

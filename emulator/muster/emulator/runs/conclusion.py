@@ -41,8 +41,8 @@ def conclude(
     summary = summarise(account, status)
     write_summary(folder, summary)
     if report:
-        from muster.emulator.report import write_report
+        from muster.emulator.report import report_account
 
-        write_report(folder)
+        report_account(account, summary)
     seal(folder)
     return summary, account
