@@ -20,6 +20,7 @@ from muster.common.clock import Clock, WallClock
 from muster.common.credentials import Credentials, CredentialsSource, GivenCredentials
 from muster.common.events import Event
 from muster.common.masks import UnitAxis, UnitLayer
+from muster.common.shared_lines import SharedLine
 from muster.common.tensors import schema_of
 from muster.common.testing import made_credentials
 from muster.server.account.ledger import Ledger
@@ -144,6 +145,7 @@ async def make_world(
     partial_sums: bool = False,
     limits: CallLimits | None = None,
     training_s: tuple[float, float] | None = None,
+    shared: SharedLine | None = None,
     **server: Any,
 ) -> World:
     """Make a server for some clients, with a round under way. Keyword arguments that are not listed
@@ -158,6 +160,7 @@ async def make_world(
         partial_sums: whether processes may hold updates back and send sums.
         limits: of the calls of a process; None: those of the server.
         training_s: the least and the most modelled seconds of training; None: not known.
+        shared: the link that the clients share; None: they share none.
     """
     time = time or WallClock()
     schema = schema_of({"w": (parameters,)})
@@ -173,6 +176,7 @@ async def make_world(
         masks=dict(masks or {}),
         partial_sums=["g"] if partial_sums else [],
         units=halves(parameters) if masks else [],
+        shared={} if shared is None else {"g": shared},
         schema_=[TensorShape(name="w", shape=[parameters])],
     )
     fleet = Fleet(

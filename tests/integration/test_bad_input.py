@@ -16,6 +16,7 @@ from muster.common.clock import WallClock
 from muster.common.errors import RunFailed
 from muster.common.exchange import Call, Fingerprint, Identity, Key
 from muster.common.lines import LinkModel
+from muster.common.shared_lines import SharedLine
 from muster.common.testing import ManualClock
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
@@ -413,3 +414,10 @@ async def test_a_device_that_is_silent_for_two_heartbeats_has_left(world: MakeWo
     assert left["why"] == "it was silent for 0.04 s"
     await a.rest()  # its stream ends, and it may come back
     assert await a.stream.code() is grpc.StatusCode.OK
+
+
+async def test_a_heartbeat_may_wait_in_the_queue_of_a_shared_link(world: MakeWorld) -> None:
+    w = await world(heartbeat_s=0.02, shared=SharedLine(up_bps=1e6, queue_up_bytes=12_500))
+    await w.both()
+    left = await w.until("left", client="a")
+    assert left["why"] == "it was silent for 0.24 s"

@@ -47,6 +47,12 @@ GAP = [*range(1, 4000), 45_000]  # about 1 Mbit/s, and 41 s of nothing
         # 1024 bytes at 1 kbit/s take 8.2 s, those of 10 devices 82 s.
         ({}, {"up": "1 kbit/s"}, 10, r"groups\[0\].shared_link.up: 10 devices at once need 81.9 s"),
         ({}, {"down": "1 kbit/s"}, 10, "fewer devices or a longer server.stall_s"),
+        (
+            {},
+            {"up": "1 Mbit/s", "queue_up": "10 MB"},
+            2,
+            r"groups\[0\].shared_link: a message may wait 80 s in the queue",
+        ),
         # Of 200 devices with rates that differ by a factor of exp(±2), some have 100 bit/s.
         ({"up": "2 kbit/s", "spread": 2.0}, {}, 200, "link: the slowest device may wait"),
         (

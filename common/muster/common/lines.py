@@ -193,8 +193,12 @@ class LinkModel(Section):
     """Bytes of the first round trip of a transfer, doubled in each one that follows. Absent: there
     is no slow start."""
 
-    queue_s: Annotated[float, Field(ge=0)] = 0.0
-    """The longest time for which a message waits in the queue before the link."""
+    queue_down_bytes: Positive | None = None
+    queue_up_bytes: Positive | None = None
+    """The lengths of the device's queues before the link. Absent: they are too short to count."""
+
+    shared_queue_s: Annotated[float, Field(ge=0)] = 0.0
+    """The longest time for which a message waits in a queue of all devices."""
 
     gap_s: Annotated[float, Field(ge=0)] = 0.0
     """The longest time for which nothing passes."""
@@ -285,6 +289,13 @@ class LinkModel(Section):
                 more_s += self.slow_start_s(nbytes, bps)
         early_s, late_s = self.jitter.bounds_s if self.jitter is not None else (0.0, 0.0)
         return least_s + more_s + early_s, most_s + more_s + late_s
+
+    @property
+    def queue_s(self) -> float:
+        """The longest time for which a message waits in the queues before the link."""
+        queues = (self.queue_down_bytes, self.down_bps), (self.queue_up_bytes, self.up_bps)
+        own_s = max(8 * nbytes / bps if nbytes and bps else 0.0 for nbytes, bps in queues)
+        return own_s + self.shared_queue_s
 
     @property
     def under_way_bytes(self) -> float:

@@ -134,6 +134,10 @@ class SharedLine(SharedPart):
         if together.varies:
             train_s = line.training_s(begun.work_s, *traffic, begun.at_s)
         when = begun.at_s, train_s
+        if turn > 1 and (together.down_traces or together.up_traces):
+            wait_s = _turns_s(together, *traffic, turn - 1, begun.at_s)
+            own_s = together.transfers(*traffic, begun.at_s + wait_s, train_s)
+            return wait_s + sum(own_s) - sum(line.transfers(*traffic, *when))
         return turn * together.transfer_s(*traffic, *when) - line.transfer_s(*traffic, *when)
 
     def least(self, line: LinkModel, at_once: int) -> LinkModel:
@@ -146,7 +150,7 @@ class SharedLine(SharedPart):
             update={
                 "down_traces": (),
                 "up_traces": (),
-                "queue_s": line.queue_s + self.queue_s,
+                "shared_queue_s": self.queue_s,
                 "gap_s": line.gap_s + max(part.gap_s for part in on_path),
             }
         )
@@ -160,6 +164,16 @@ class SharedLine(SharedPart):
         for cell in self.path(line.cell):
             line = _with_part(line, self.cells[cell], in_cells[cell])
         return _with_part(line, self, at_once).model_copy(update={"cell": None})
+
+
+def _turns_s(line: LinkModel, bytes_down: float, bytes_up: float, turns: int, at_s: float) -> float:
+    """Seconds of so many turns of transfers one after the other, over a rate that varies."""
+    waits_s = 2 * line.rtt_s
+    waits_s += line.slow_start_s(bytes_down, line.down_bps)
+    waits_s += line.slow_start_s(bytes_up, line.up_bps)
+    full = line.model_copy(update={"window_bytes": None})
+    down_s = full.down_s(turns * bytes_down, at_s)
+    return turns * waits_s + down_s + full.up_s(turns * bytes_up, at_s + down_s)
 
 
 def _with_part(line: LinkModel, of: SharedPart, at_once: int) -> LinkModel:

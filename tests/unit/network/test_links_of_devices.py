@@ -90,7 +90,9 @@ def test_the_spread_of_both_rates_multiplies_what_a_device_has() -> None:
 
 
 def test_a_scenario_is_written_as_it_was_read(tmp_path: Path) -> None:
-    link = {"down": RATE, "rtt": RTT, "loss": {"kind": "position"}, "trace_start": RTT}
+    (tmp_path / "drive.log").write_text("0 8\n1 4\n")
+    link: dict[str, Any] = {"down": RATE, "rtt": RTT, "loss": {"kind": "position"}}
+    link |= {"trace_start": RTT, "trace": str(tmp_path / "drive.log")}
     read = scenario(tmp_path, "", link, count=1)
     written = tomllib.loads(read.to_toml())["groups"][0]["link"]
     assert {key: written[key] for key in link} == {
@@ -98,6 +100,7 @@ def test_a_scenario_is_written_as_it_was_read(tmp_path: Path) -> None:
         "rtt": {**RTT, "low": 20.0, "high": 80.0},
         "loss": {"kind": "position", "first": 0.0, "step": 1.0},
         "trace_start": {**RTT, "low": 20.0, "high": 80.0},
+        "trace": link["trace"],
     }
     assert LinkSettings.model_validate(written) == read.groups[0].link
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.lines import LinkModel
-from muster.common.shared_lines import SharedLine
+from muster.common.shared_lines import BegunWork, SharedLine
 from muster.emulator.fleet.packs import packs_by_gateway
 from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.links.shared import SharedLink
@@ -53,6 +53,7 @@ def recording(tmp_path: Path) -> str:
             {"up": "2 Mbit/s", "queue_up": "64 KiB", "cells": {"a": {"up": "1 Mbit/s"}}},
             "a link with cells has no queue of all",
         ),
+        ({"up": "2 Mbit/s", "trace_start": "9 s"}, "trace_start: expected a recording"),
         ({"cells": {"a": {"cross_traffic": [{"up": "1 Mbit/s"}]}}}, "found no limit up"),
     ],
 )
@@ -75,6 +76,45 @@ def test_a_recorded_link_divides_its_rate_among_the_devices(recording: str) -> N
     assert alone.down_bps == pytest.approx(4e6)
     assert alone.gap_s == pytest.approx(1.0)
     assert line.parts[1].trace_files() == {recording}
+
+
+def test_a_recording_begins_where_the_scenario_says(recording: str) -> None:
+    tables = [
+        {"trace": recording, **more}
+        for more in ({}, {"trace_start": "3 s"}, {"trace_start": "random"})
+    ]
+    lines = [SharedLink.model_validate(each).line(7, "valley") for each in tables]
+    [begin], [later], [drawn] = (line.down_traces for line in lines)
+    assert (begin.start_s, later.start_s) == (0.0, 3.0)
+    assert 0 < drawn.start_s < 5
+    [other] = SharedLink.model_validate(tables[2]).line(7, "hill").down_traces
+    assert other.start_s != drawn.start_s
+    # 8 Mbit/s in the first second; from second 3 on nothing for a second, then 8 Mbit/s.
+    alone = [line.least(LinkModel(), 1) for line in lines[:1]]
+    assert alone[0].down_bps == pytest.approx(4e6)
+    seconds = [LinkModel(down_traces=(each,), down_bps=4e6).down_s(1e6) for each in (begin, later)]
+    assert seconds == pytest.approx([1.0, 2.0])
+
+
+def test_turns_over_a_recorded_link_follow_one_another(tmp_path: Path) -> None:
+    path = tmp_path / "fades.csv"
+    path.write_text("seconds,up Mbit/s\n0,8\n10,1\n1000,8\n")
+    table = {"trace_up": str(path), "slots": 1}
+    line, own = SharedLink.model_validate(table).line(7, "valley"), LinkModel()
+    extra_s = [
+        line.extra_s(own, 0, 5e6, rank, 3, BegunWork(0.0, 0.0), {}) for rank in range(3)
+    ]  # 5 s each at 8 Mbit/s, and 40 s for the third, at 1 Mbit/s
+    assert extra_s == pytest.approx([5.0, 10.0, 50.0])
+
+
+def test_messages_wait_in_the_queues_of_all_links_on_their_way() -> None:
+    table = {"up": "1 Mbit/s", "queue_up": "1 MB"}
+    shared = SharedLink.model_validate(table).line(7, "valley")
+    own = LinkModel(up_bps=8e6, queue_up_bytes=250_000)
+    assert own.queue_s == pytest.approx(0.25)
+    # Two devices: half of the rate for the own queue, and the whole of it for that of all.
+    assert shared.least(own, 2).queue_s == pytest.approx(4.0 + 8.0)
+    assert shared.least(LinkModel(queue_up_bytes=250_000), 2).queue_s == pytest.approx(12.0)
 
 
 def test_cross_traffic_is_drawn_from_the_seed_and_the_name() -> None:

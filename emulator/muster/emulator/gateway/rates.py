@@ -391,7 +391,6 @@ def model_of(shape: Shape) -> LinkModel:
     """The model of a device's link without jitter: mean or recorded rates, reduced by loss and
     handovers."""
     down_bps, up_bps = (mean_bps(shape, direction) for direction in ("down", "up"))
-    queues = (shape.queue_down_bytes, down_bps), (shape.queue_up_bytes, up_bps)
     return LinkModel(
         down_bps=down_bps,
         up_bps=up_bps,
@@ -399,7 +398,8 @@ def model_of(shape: Shape) -> LinkModel:
         up_traces=_line_traces(shape, shape.trace_up, "up"),
         rtt_s=shape.rtt_s,
         window_bytes=shape.initial_window and PACKET_BYTES * shape.initial_window,
-        queue_s=max(8 * nbytes / bps if nbytes and bps else 0.0 for nbytes, bps in queues),
+        queue_down_bytes=shape.queue_down_bytes,
+        queue_up_bytes=shape.queue_up_bytes,
         gap_s=0.0 if shape.handover_time_s is None else shape.handover_gap_s,
         cell=shape.cell,
     )

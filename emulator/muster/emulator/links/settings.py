@@ -243,6 +243,16 @@ class LinkSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_what_begins(self) -> Self:
+        given = "trace_start" in self.model_fields_set and self.trace_start != "random"
+        if given and self.trace is None and self.trace_up is None:
+            raise ValueError(
+                "trace_start: expected a recording, `trace` or `trace_up`, found none; a shared "
+                "link has a trace_start of its own"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _traces_can_be_used(self) -> Self:
         numbers = {}
         for key, direction in TRACES.items():

@@ -3,15 +3,17 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from muster.common import seeds
 from muster.common.bounds import DeviceCount, Name
 from muster.common.config import Section
 from muster.common.errors import listed
 from muster.common.lines import LineTrace
 from muster.common.rates.cross_traffic import TrafficLoad
+from muster.common.rates.reading import read_rate
 from muster.common.rates.recording import DIRECTIONS, Direction
 from muster.common.shared_lines import Cell, Overflow, SharedLine
 from muster.common.units import Duration, Size
@@ -19,6 +21,7 @@ from muster.emulator.links.settings import LEAST_BPS, LinkRate, RecordingFormat
 from muster.emulator.links.traces import TRACES
 
 LoadTime = Annotated[Duration, Field(ge=0.01, le=1e6)]
+TraceStart = Annotated[Duration, Field(ge=0, le=1e9)]
 QueueLength = Annotated[Size, Field(ge=1500, le=1e8)]
 
 
@@ -82,10 +85,20 @@ class SharedRates(Section):
     trace_format: RecordingFormat | None = None
     """Format of the recordings; absent: found by their content."""
 
+    trace_start: Literal["random"] | TraceStart = 0.0
+    """Where in its recordings the link begins, in both directions: so long after their beginning.
+    random: at an instant that is drawn from the seed and the name of the link or cell."""
+
     cross_traffic: Annotated[list[CrossTraffic], Field(max_length=100)] = Field(
         default_factory=list
     )
     """Traffic of others on the link ([links.md](links.md#cross-traffic))."""
+
+    @model_validator(mode="after")
+    def _has_what_begins(self) -> Self:
+        if self.trace_start and self.trace is None and self.trace_up is None:
+            raise ValueError("trace_start: expected a recording, `trace` or `trace_up`, found none")
+        return self
 
     @model_validator(mode="after")
     def _something_is_left(self) -> Self:
@@ -134,7 +147,21 @@ class SharedRates(Section):
             return None
         bps = self._bps(direction) if file is None else None
         form = self.trace_format if file is not None else None
-        return LineTrace(file=file, format=form, direction=direction, bps=bps, loads=loads)
+        start_s = self._start_s(seed, name) if file is not None else 0.0
+        return LineTrace(
+            file=file, format=form, direction=direction, bps=bps, loads=loads, start_s=start_s
+        )
+
+    def _start_s(self, seed: int, name: str) -> float:
+        """Where in its recordings it begins, the same in both directions."""
+        if self.trace_start != "random":
+            return self.trace_start
+        periods_s = [
+            read_rate(Path(file), each, self.trace_format).period_s
+            for each in DIRECTIONS
+            if (file := self._file(each)) is not None
+        ]
+        return float(seeds.stream(seed, "shared trace", name).random()) * max(periods_s)
 
     def _mean_bps(self, direction: Direction, seed: int, name: str) -> float | None:
         """Its rate in the long run.

@@ -64,7 +64,7 @@ def links_of(scenario: Mapping[str, Any]) -> dict[str, GroupLinks]:
         try:
             link = LinkSettings.model_validate(group.get("link", {}))
             table = SharedLink.model_validate(group.get("shared_link", {}))
-            shared = table.line(seed, str(group.get("name")))
+            shared = table.line(seed, table.name or str(group.get("name")))
         except ValidationError:
             link, shared = LinkSettings(), SharedLine()
         found[str(group.get("name"))] = GroupLinks(_lines(link, seed, positions), shared)

@@ -102,6 +102,12 @@ class _Waits:
                     f"{what} of {self._nbytes:,} bytes each, but the server waits for {stall} "
                     f"seconds; expected a faster link, fewer devices or a longer server.stall_s"
                 )
+        if (wait_s := self._line.queue_s) > self._stall_s:
+            return (
+                f"shared_link: a message may wait {wait_s:.3g} s in the queue, but the server "
+                f"waits for {stall} seconds; expected a shorter queue_down or queue_up, a faster "
+                f"link or a longer server.stall_s"
+            )
         wait_s = self._longest_s(columns)
         if wait_s <= self._stall_s:
             return None

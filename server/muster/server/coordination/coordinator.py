@@ -154,8 +154,8 @@ class Coordinator:
                 worker,
             )  # fmt: skip
         self._presence = Presence(
-            settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
-            patience, tell,
+            settings, lockstep, fleet, config.shared, self.receiver, self.versions, self._time,
+            self._signals, patience, tell,
         )  # fmt: skip
         self._participation = ParticipationHistory(columns_of(config.x))
         self._aggregation = Aggregation(

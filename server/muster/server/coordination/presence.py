@@ -1,12 +1,15 @@
 """Presence of devices: the assembly of the fleet, devices that fall silent, and stalled rounds."""
 
 import math
+from collections.abc import Mapping
 
 from muster.common.errors import RunFailed
 from muster.common.events import Left, Tell, Waiting
+from muster.common.shared_lines import SharedLine
 from muster.server.account.ledger import Ledger
 from muster.server.aggregation.versions import ModelVersions
 from muster.server.coordination.scenario_time import ScenarioTime
+from muster.server.coordination.shared_links import least_lines
 from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
@@ -35,6 +38,7 @@ class Presence:
         settings: ServerSettings,
         lockstep: bool,
         fleet: Fleet,
+        shared: Mapping[str, SharedLine],
         receiver: UpdateReceiver,
         versions: ModelVersions,
         time: ScenarioTime,
@@ -45,6 +49,7 @@ class Presence:
         self._settings = settings
         self._lockstep = lockstep
         self._fleet = fleet
+        self._shared = shared
         self._receiver = receiver
         self._versions = versions
         self._time = time
@@ -132,9 +137,10 @@ class Presence:
 
     async def watch_for_absence(self) -> None:
         """Count a device as gone if it was silent for two heartbeats, even if it is connected. They
-        may wait in a queue of its link, and in handovers."""
-        devices, heartbeat_s = self._fleet.devices.values(), self._settings.heartbeat_s
-        late_s = max((device.line.late_s for device in devices), default=0.0)
+        may wait in the queues of its link and of a shared one, and in handovers."""
+        heartbeat_s, at_once = self._settings.heartbeat_s, self._settings.transfers
+        lines = least_lines(self._shared, self._fleet, at_once).values()
+        late_s = max((line.late_s for line in lines), default=0.0)
         patience_s = 2 * heartbeat_s + 2 * late_s
         while True:
             now = self._patience.monotonic()
