@@ -186,6 +186,7 @@ async def test_a_shared_link_with_bursts_and_one_queue_is_as_asked(start: Start)
     assert found.ok, found.outside
     told = rows(found)
     assert "varies" in told["shared", "rate up"].note
+    assert told["shared", "cross up"].asked is not None
     assert told["shared", "queue down"].asked == pytest.approx(0.256)
 
 

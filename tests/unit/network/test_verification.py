@@ -13,7 +13,7 @@ import pytest
 from muster.common.fluid import fair_rates
 from muster.common.lines import LineTrace
 from muster.common.rates.cross_traffic import TrafficLoad
-from muster.common.shared_lines import SharedLine
+from muster.common.shared_lines import Cell, SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.link_control.running_gateway import RunningGateway
 from muster.emulator.links.shape import Shape, SharedState
@@ -315,11 +315,46 @@ def test_a_shared_link_that_varies_is_held_against_what_it_allowed_meanwhile() -
     links = lines(Shape(), Shape(), shared=shared)
     allowed = [whole.total(each + 1) - whole.total(each) for each in (0.0, 1.0)]
     got = [measured(*((1, bits / 2, None) for bits in allowed)) for _ in links]
-    total, fairness = judge_shared(links, 2, "up", got, Tolerances())
+    total, fairness, others = judge_shared(links, 2, "up", got, Tolerances())
     assert total.asked == pytest.approx(sum(allowed) / 2)
     assert total.ok
     assert "varies" in total.note
     assert fairness.ok
+    assert (others.link, others.quantity, others.ok) == ("shared", "cross up", True)
+    assert others.asked == others.measured == pytest.approx(6e6 - sum(allowed) / 2)
+
+
+def test_cross_traffic_that_was_off_is_not_judged() -> None:
+    bursts = TrafficLoad(bps=4e6, on_s=1.0, off_s=1000.0)
+    trace = LineTrace(direction="up", bps=6e6, loads=(bursts,))
+    shared = SharedLine(up_bps=trace.whole().mean_bps, up_traces=(trace,))
+    got = [measured((2, 3e6, None)) for _ in "ab"]
+    *_, row = judge_shared(lines(Shape(), Shape(), shared=shared), 2, "up", got, Tolerances())
+    assert row.ok is None
+    assert "hardly any was on" in row.note
+
+
+def of_others(shape: Shape, *got_bps: float) -> Row:
+    """The row of cross traffic in a cell in which two of three devices are."""
+    trace = LineTrace(direction="up", bps=6e6, loads=(TrafficLoad(bps=4e6),))
+    cell = Cell(up_bps=trace.whole().mean_bps, up_traces=(trace,))
+    inside = shape.model_copy(update={"cell": "shared"})
+    links = lines(inside, inside, Shape(up_bps=1e6), shared=SharedLine(cells={"shared": cell}))
+    got = [measured((2, bps, None)) for bps in got_bps]
+    *_, row = judge_shared(links, 3, "up", got, Tolerances())
+    return row
+
+
+def test_cross_traffic_of_a_cell_is_what_its_devices_did_not_get() -> None:
+    right, too_little = of_others(Shape(), 1e6, 1e6, 1e6), of_others(Shape(), 1.5e6, 1.5e6, 1e6)
+    assert (right.link, right.asked, right.measured, right.ok) == ("cell shared", 4e6, 4e6, True)
+    assert (too_little.measured, too_little.ok) == (3e6, False)
+
+
+def test_devices_that_do_not_fill_a_link_say_nothing_of_its_cross_traffic() -> None:
+    row = of_others(Shape(up_bps=0.5e6), 0.5e6, 0.5e6, 1e6)
+    assert row.ok is None
+    assert "they do not fill the link" in row.note
 
 
 # --- telling -------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """Judges measurements: compares each with its expected value and tolerance, and returns rows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.common.fluid import tree_rates
+from muster.common.lines import Limit
 from muster.common.rates.recording import Direction
 from muster.common.units import bandwidth_text
 from muster.emulator.gateway.flows import slice_bytes
@@ -23,8 +24,13 @@ from muster.emulator.verification.result import SHARED, Quantity, Row, Tolerance
 _ERRORS = 3.0
 """Number of standard errors, of jitter and of stalls, that are added to a tolerance."""
 
+_FULL = 0.01
+"""Devices that should have less than a link leaves, by more than this share, do not fill it; and
+cross traffic below this share of a link is too little to be seen."""
+
 _RATE: dict[Direction, Quantity] = {"up": "rate up", "down": "rate down"}
 _GRPC: dict[Direction, Quantity] = {"up": "grpc up", "down": "grpc down"}
+_CROSS: dict[Direction, Quantity] = {"up": "cross up", "down": "cross down"}
 _FAIRNESS: dict[Direction, Quantity] = {"up": "fairness up", "down": "fairness down"}
 
 
@@ -146,8 +152,8 @@ def judge_shared(
     found: Sequence[LinkMeasurement],
     tolerances: Tolerances,
 ) -> list[Row]:
-    """The rows of a shared link that devices of a group use at once: the sum of their rates, and
-    fairness.
+    """The rows of a shared link that devices of a group use at once: the sum of their rates,
+    fairness, and cross traffic.
 
     Args:
         of: number of devices of the group.
@@ -182,12 +188,59 @@ def judge_shared(
         note += "; varies; asked: what it allowed meanwhile"
         tolerance += 8 * slice_bytes(asked / 8) / (asked * seconds) if asked else 0.0
     index = jain([got[client] * seconds / bits for client, bits in expected.items()])
+    span = begins + second_0, begins + second_0 + seconds
+    others = []
+    for cell, part in [(None, limit), *limits.items()]:
+        inside = {
+            line.client: (expected[line.client] / seconds, got[line.client])
+            for line, path in zip(lines, paths, strict=True)
+            if cell is None or cell in path
+        }
+        if inside and any(trace.loads for trace in part.traces):
+            others.append(_cross_traffic(group, cell, direction, part, span, inside, tolerance))
     return [
         compared(group, SHARED, _RATE[direction], asked, math.fsum(got.values()), tolerance, note),
         compared(
             group, SHARED, _FAIRNESS[direction], 1.0, index, tolerances.unfairness, "Jain's index"
         ),
+        *others,
     ]
+
+
+def _cross_traffic(
+    group: str,
+    cell: str | None,
+    direction: Direction,
+    limit: Limit,
+    span: tuple[float, float],
+    devices: Mapping[str, tuple[float, float]],
+    tolerance: float,
+) -> Row:
+    """The row of what others take of a link or a cell: its rate without what its devices got,
+    while they wanted all that was left.
+
+    Args:
+        span: the seconds of the gateway in which it was measured.
+        devices: the rates that they should have, and those that they had.
+        tolerance: of the sum of their rates.
+    """
+    [trace] = limit.traces
+    left_bps = _mean_bps(rate_of_limit(limit), *span)
+    alone = limit._replace(traces=(trace.model_copy(update={"loads": ()}),))
+    whole_bps = _mean_bps(rate_of_limit(alone), *span)
+    asked = max(0.0, whole_bps - left_bps)
+    wanted_bps, got_bps = (math.fsum(rates) for rates in zip(*devices.values(), strict=True))
+    note = f"of {_text(whole_bps)}, what {len(devices)} devices at once did not get"
+    judged = None
+    if asked < _FULL * whole_bps:
+        note += "; hardly any was on meanwhile, so this is not judged; measure for longer"
+    elif wanted_bps < (1 - _FULL) * left_bps:
+        note += "; they do not fill the link, so this is not judged"
+    else:
+        judged = tolerance * left_bps / asked
+    link = SHARED if cell is None else f"cell {cell}"
+    measured = max(0.0, whole_bps - got_bps)
+    return compared(group, link, _CROSS[direction], asked, measured, judged, note)
 
 
 def _own_bps(line: MeasuredLink, direction: Direction, step: Step) -> float:

@@ -10,6 +10,8 @@ Quantity = Literal[
     "rtt",
     "fairness up",
     "fairness down",
+    "cross up",
+    "cross down",
     "delay up",
     "delay down",
     "jitter",
@@ -31,7 +33,7 @@ SHARED = "shared"
 
 def unit_of(quantity: Quantity) -> str:
     """Unit of a quantity: "bit/s", "s", or "1" for an index or a share."""
-    if quantity.startswith(("rate", "grpc")) and quantity != "grpc rtt":
+    if quantity.startswith(("rate", "grpc", "cross")) and quantity != "grpc rtt":
         return "bit/s"
     return "1" if quantity.startswith(("fairness", "late")) else "s"
 
