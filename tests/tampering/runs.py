@@ -108,6 +108,10 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
         "server": {"aggregator": "fednova"},
         "groups": [{"name": "held", **_HOLDING}, {"name": "alone", "count": 2}],
     },
+    "secure": {
+        "server": {"minimum": 3, "secure": {"keep_sums": True}},
+        "groups": [{"name": "dev", "count": 4}],
+    },
     "faults": {
         "server": {"deadline_s": 6.0, "evaluate_groups": True},
         "faults": [_AWAY, _NEVER, _TWICE, _WRONG],

@@ -308,6 +308,7 @@ FILES = {
     "versions": "every n-th version of the model, with server.keep_versions",
     "memory.bin": "the last update of every device, for an aggregator that needs them",
     "updates": "the updates of every round as they arrived, with server.keep_updates",
+    "sums": "the secure sum of every round, with server.secure.keep_sums",
     "strategy": "what the strategy of an app wanted of every round, and the replies that it got",
     "figures": "the charts of this page as figures, for papers",
     "report.html": "this page",

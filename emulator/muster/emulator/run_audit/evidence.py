@@ -25,6 +25,7 @@ from muster.emulator.scenario.reading import settled
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.tables import SCHEMA_VERSION
 from muster.server.settings.process import ServerProcess
+from muster.server.settings.secure import Secure
 
 Row = sqlite3.Row
 
@@ -96,6 +97,21 @@ class Evidence:
         """The `[server]` table of the scenario."""
         found = self.scenario.get("server")
         return found if isinstance(found, dict) else {}
+
+    @property
+    def secure(self) -> Secure | None:
+        """The settings of secure aggregation; None if the run has none, or others than today's."""
+        found = self.server.get("secure")
+        try:
+            return None if found is None else validate(Secure, found, "server.secure")
+        except (MusterError, ValueError):
+            return None
+
+    @property
+    def makes_again(self) -> bool:
+        """Whether the run has kept what its versions are made from: updates, or secure sums."""
+        kept = self.secure is not None and self.secure.keep_sums
+        return kept or bool(self.server.get("keep_updates"))
 
     @property
     def mode(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Update, UtilityCurve, Valuation
 from muster.common.facts import FACTS, Facts
 from muster.common.schedules import rate_at
+from muster.common.secure.padded import PaddedSum
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.vectors import KeptBody, UnknownBody, UnknownState, key_of
@@ -134,15 +135,24 @@ class RepeatedRule:
         """Go on to the next round without the model of this one."""
         self.state = weighing.state if _keeps_state(self.rule) else UnknownState()
 
-    def make(self, round: int, counted: Sequence[CountedUpdate], weighing: Weighing) -> MadeModel:
+    def make(
+        self,
+        round: int,
+        counted: Sequence[CountedUpdate],
+        weighing: Weighing,
+        sum: PaddedSum | None = None,
+    ) -> MadeModel:
         """Make the version of a round from its updates, and go on to the next round.
 
         Args:
             weighing: the weights of the rule, with those of the ledger for the updates.
+            sum: the secure sum of the updates, which are unknown.
         """
         assert self._next is not None
         self._sum.clear()
-        if self.rule.adds_up():
+        if sum is not None:
+            self._sum.add_part(sum.read, [sum.largest()])
+        elif self.rule.adds_up():
             self._add(counted, weighing.weights)
         rate = self._config.gradient_step
         scale = 1.0 if rate is None else -rate_at(rate, round)

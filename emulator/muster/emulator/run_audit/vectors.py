@@ -13,13 +13,14 @@ from muster.common.compression import pread_of
 from muster.common.errors import ConfigError
 from muster.common.exact_sum import squared_norm
 from muster.common.exchange import Key
+from muster.common.secure.padded import ENTRY_BYTES, PaddedSum
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
 from muster.server.account.round_files import model_name
 from muster.server.settings.process import ServerProcess
 from muster.server.updates.formats import UpdateFormats
-from muster.server.updates.kept import UPDATES, kept_name
+from muster.server.updates.kept import SUMS, UPDATES, kept_name, sum_name
 
 INITIAL = "setup/initial.safetensors"
 """The file of version 0."""
@@ -106,6 +107,19 @@ def kept_bodies(
     except (OSError, SafetensorError) as error:
         log.require(False, f"{UPDATES}/{path.name}", "the kept updates of the round", error, round)
     return found
+
+
+def kept_sum(evidence: Evidence, log: CheckLog, round: int, parameters: int) -> PaddedSum | None:
+    """The secure sum of a round; None if it is missing, or has another length."""
+    name = f"{SUMS}/{sum_name(round)}"
+    path = evidence.folder / name
+    body = path.read_bytes() if path.is_file() else b""
+    log.compare(f"bytes of {name}", ENTRY_BYTES * parameters, len(body), round)
+    if len(body) != ENTRY_BYTES * parameters:
+        return None
+    sum = PaddedSum(parameters)
+    sum.add_encoded(body)
+    return sum
 
 
 def initial_of(evidence: Evidence, config: ServerProcess) -> Vector:

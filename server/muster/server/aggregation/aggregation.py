@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from muster.server.settings.privacy import Privacy
 from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
 from muster.server.updates.folding import fault_of
-from muster.server.updates.kept import KeptUpdates
+from muster.server.updates.kept import KeptSums, KeptUpdates
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.partial_sums import ArrivedSum, PartialSums
 from muster.server.updates.privacy import clipped_weights, noise_of
@@ -77,6 +78,7 @@ class Aggregation:
         population: what the aggregator may know of all devices.
         sums: asks for the sums of updates that processes hold.
         kept: where the updates of every round are kept; None if they are not.
+        kept_sums: where the secure sum of every round is kept; None if it is not.
         memory: the last updates of all clients; None unless the aggregator remembers.
         strategy: makes the versions in place of the rule; None: none does.
         secure: asks for secure sums in place of those that processes hold; None: nobody does.
@@ -96,6 +98,7 @@ class Aggregation:
         tell: Tell,
         memory: UpdateMemory | None = None,
         kept: KeptUpdates | None = None,
+        kept_sums: KeptSums | None = None,
         strategy: StrategyDriver | None = None,
         secure: "SecureSums | None" = None,
     ) -> None:
@@ -124,7 +127,8 @@ class Aggregation:
         self._privacy = privacy if config.server.clips else None
         self._accountant = Accountant(privacy, config.sample) if privacy else None
         self._memory = memory
-        self._kept = kept
+        self._kept, self._kept_sums = kept, kept_sums
+        self._round_files = [files for files in (kept, kept_sums) if files is not None]
         self._strategy = strategy
         self._warned = set[str]()
 
@@ -166,8 +170,8 @@ class Aggregation:
         if not normaliser:
             if self._learns:
                 self._participation.nobody()
-            if self._kept is not None:
-                self._kept.discard(round.number)
+            for files in self._round_files:
+                files.discard(round.number)
             return Aggregated((), weights, normaliser, None, self._versions.state)
         if self._privacy is not None:
             await self._worker.run(self._add_noise, round, self._privacy)
@@ -222,8 +226,8 @@ class Aggregation:
         """Load what the aggregator remembers of committed rounds."""
         if self._memory is not None:
             self._memory.load(ledger.memory())
-        if self._kept is not None:
-            self._kept.load(ledger.newest_round())
+        for files in self._round_files:
+            files.load(ledger.newest_round())
 
     def remembered(self) -> Sequence[MemoryRow]:
         """Make the remembered updates of the newest round durable, and return the rows that name
@@ -300,7 +304,9 @@ class Aggregation:
             waits = patience_s, renewed
             if self._secure is not None:
                 number = round.number
-                sums, missing = await self._secure.collect(number, updates, of_held, *waits)
+                opened, missing = await self._secure.collect(number, updates, of_held, *waits)
+                await self._keep_sums(number, opened)
+                sums = opened
             else:
                 sums, missing = await self._sums.collect(updates, of_held, *waits)
         folds = not missing or (self._secure is not None and bool(sums))
@@ -314,6 +320,13 @@ class Aggregation:
             for sum in sums:
                 sum.close()
         return missing, True
+
+    async def _keep_sums(self, round: int, sums: "Sequence[OpenedSum]") -> None:
+        """Write down the secure sum of a round, if the run keeps them."""
+        if (kept := self._kept_sums) is not None:
+            for sum in sums:
+                write = partial(kept.keep, round, sum.total.encoded())
+                await self._room.write("sums", partial(self._worker.run, write))
 
     def _refuse_missing_in_lockstep(self, round: Round, missing: Collection[str]) -> None:
         """Allow that sums are missing, on clocks on which devices may be lost, and of devices that

@@ -52,7 +52,7 @@ from muster.server.runtime.signals import RunSignals
 from muster.server.runtime.worker import WorkerThread
 from muster.server.settings.process import ServerProcess
 from muster.server.strategy.driver import StrategyDriver
-from muster.server.updates.kept import UPDATES, KeptUpdates
+from muster.server.updates.kept import SUMS, UPDATES, KeptSums, KeptUpdates
 from muster.server.updates.partial_sums import PartialSums, RunStops
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.uploads import UploadFiles
@@ -163,6 +163,7 @@ class Coordinator:
             self._participation, worker, self.room, self.sums, clock, tell,
             memory_of(config, schema.parameters, fleet, run_folder),
             KeptUpdates(run_folder / UPDATES) if settings.keep_updates else None,
+            KeptSums(run_folder / SUMS) if settings.secure and settings.secure.keep_sums else None,
             strategy,
             secure,
         )  # fmt: skip

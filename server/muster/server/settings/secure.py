@@ -24,6 +24,10 @@ class Secure(Section):
     collusion: Annotated[float, Field(ge=0, le=0.5)] = 0.05
     """The largest share of the devices of a round that may tell the server all that they know."""
 
+    keep_sums: bool = False
+    """Whether the server writes down the sum of every round, so that `muster audit` can make every
+    version again: 16 bytes for each parameter and round."""
+
     @model_validator(mode="after")
     def _half_stays_honest(self) -> Self:
         if 2 * self.drop_out + self.collusion >= 1:

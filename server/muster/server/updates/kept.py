@@ -1,4 +1,5 @@
-"""The folded updates of every round, as they arrived, in files of the run folder.
+"""The folded updates of every round, as they arrived, or their secure sum, in files of the run
+folder.
 
 They let somebody else check the aggregation: `muster audit` makes every version again from them.
 """
@@ -6,7 +7,7 @@ They let somebody else check the aggregation: `muster audit` makes every version
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from muster.common.files import write_atomic
 from muster.server.account.round_files import prepare_round_files, round_file
@@ -17,18 +18,21 @@ if TYPE_CHECKING:
 UPDATES = "updates"
 """Name of the folder in the run folder."""
 
-_KIND = "safetensors"
+SUMS = "sums"
+"""Name of the folder for secure sums."""
 
 
-class KeptUpdates:
-    """Writes a file for each round, before the transaction that commits the round.
+class _RoundFiles:
+    """Files of rounds that the server writes before the transaction that commits the round.
 
-    A file is in safetensors format. It has the body of each update as bytes, under the name of its
-    client, and in its metadata the checksum of each body, which the device has stated.
+    Attributes:
+        kind: what follows the dot in their names.
 
     Args:
-        folder: `updates/` of the run folder.
+        folder: that of the files, in the run folder.
     """
+
+    kind: ClassVar[str]
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +43,22 @@ class KeptUpdates:
         Args:
             newest: the newest committed round.
         """
-        prepare_round_files(self._folder, _KIND, newest)
+        prepare_round_files(self._folder, self.kind, newest)
+
+    def discard(self, round: int) -> None:
+        """Remove the file of a round that turned out to be empty."""
+        self._path(round).unlink(missing_ok=True)
+
+    def _path(self, round: int) -> Path:
+        return self._folder / round_file(round, self.kind)
+
+
+class KeptUpdates(_RoundFiles):
+    """Writes the updates of each round into a file in safetensors format. It has the body of each
+    update as bytes, under the name of its client, and in its metadata the checksum of each body,
+    which the device has stated."""
+
+    kind = "safetensors"
 
     def keep(self, round: int, counted: Sequence["PendingUpdate"]) -> None:
         """Write the updates that count in a round; their bodies must still be open.
@@ -61,13 +80,28 @@ class KeptUpdates:
             }  # fmt: skip
         text = json.dumps(header).encode()
         length = len(text).to_bytes(8, "little")
-        write_atomic(self._folder / kept_name(round), length, text, *bodies, durable=True)
+        write_atomic(self._path(round), length, text, *bodies, durable=True)
 
-    def discard(self, round: int) -> None:
-        """Remove the updates of a round that turned out to be empty."""
-        (self._folder / kept_name(round)).unlink(missing_ok=True)
+
+class KeptSums(_RoundFiles):
+    """Writes the secure sum of each round (`muster.common.secure.padded.PaddedSum.encoded`)."""
+
+    kind = "bin"
+
+    def keep(self, round: int, sum: bytes) -> None:
+        """Write the sum of the updates that count in a round.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        write_atomic(self._path(round), sum, durable=True)
 
 
 def kept_name(round: int) -> str:
     """Return the file name of a round's updates."""
-    return round_file(round, _KIND)
+    return round_file(round, KeptUpdates.kind)
+
+
+def sum_name(round: int) -> str:
+    """Return the file name of a round's secure sum."""
+    return round_file(round, KeptSums.kind)

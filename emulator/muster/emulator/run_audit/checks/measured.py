@@ -94,7 +94,7 @@ class _Measuring:
         evidence, config = self._evidence, self._config
         initial = initial_of(evidence, config)
         self.compare(0, config.server.aggregator.initial_state(initial), initial)
-        if evidence.server.get("keep_updates") and not isinstance(repeatable(evidence), str):
+        if evidence.makes_again and not isinstance(repeatable(evidence), str):
             with TemporaryDirectory(prefix="muster-audit-") as folder:
                 of_run = evidence, CheckLog("again"), config, Path(folder)
                 Repetition(*of_run, made=self.compare).rounds()

@@ -8,6 +8,7 @@ from typing import Any
 
 from muster.common.errors import LedgerError
 from muster.common.events import AppMeasured
+from muster.common.secure.padded import PaddedSum
 from muster.common.tensors import Vector, safetensors_header
 from muster.emulator.records.summary import MODEL
 from muster.emulator.run_audit.check import Check
@@ -22,6 +23,7 @@ from muster.emulator.run_audit.vectors import (
     UnknownState,
     initial_of,
     kept_bodies,
+    kept_sum,
     newest_version,
     sha_of_version,
 )
@@ -43,8 +45,8 @@ def _nothing(version: int, state: State, model: Vector) -> None:
 
 def check_weighing(evidence: Evidence, log: CheckLog) -> None:
     """The weights, normalisers and estimates are those that the run's own rule gives again."""
-    if evidence.server.get("keep_updates"):
-        log.skip("they are checked with the kept updates")
+    if evidence.makes_again:
+        log.skip("they are checked with what was kept of the rounds")
     elif isinstance(config := repeatable(evidence), str):
         log.skip(config)
     else:
@@ -52,10 +54,11 @@ def check_weighing(evidence: Evidence, log: CheckLog) -> None:
 
 
 def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
-    """Every version that the rule makes again from the kept updates has the SHA-256 of the
-    ledger."""
-    if not evidence.server.get("keep_updates"):
-        log.skip("the scenario does not set server.keep_updates")
+    """Every version that the rule makes again from the kept updates, or from secure sums, has the
+    SHA-256 of the ledger."""
+    if not evidence.makes_again:
+        option = "secure.keep_sums" if evidence.secure else "keep_updates"
+        log.skip(f"the scenario does not set server.{option}")
     elif isinstance(config := repeatable(evidence), str):
         log.skip(config)
     else:
@@ -107,8 +110,8 @@ class Repetition:
     """Lets the rule weigh the rounds of a run again, and compares what it gives with the ledger.
 
     Args:
-        folder: where what devices have sent last is kept meanwhile; None: the updates of the run
-            were not kept, so that versions cannot be made again.
+        folder: where what devices have sent last is kept meanwhile; None: neither the updates of
+            the run nor its sums were kept, so that versions cannot be made again.
         made: takes every version that is made again, with the state of the rule.
     """
 
@@ -124,7 +127,7 @@ class Repetition:
         self.replay = RepeatedRule(evidence, config, initial_of(evidence, config), folder)
         self._evidence = evidence
         self._log = log
-        self._has_updates = folder is not None
+        self._makes_again = folder is not None
         self._header = safetensors_header(config.tensors)
 
     def compare_initial(self) -> None:
@@ -141,11 +144,16 @@ class Repetition:
         folded = self._evidence.folded(round)
         bodies: Sequence[KeptBody | UnknownBody] = [UnknownBody()] * len(folded)
         try:
-            if self._has_updates:
+            sum = None
+            if self._makes_again and self._evidence.secure:
+                sum = kept_sum(self._evidence, log, round, self.replay.formats.entries)
+                if sum is None:
+                    return False  # the reason is in the log; nothing after it can be made
+            elif self._makes_again:
                 bodies = kept_bodies(self._evidence, log, self.replay.formats, round, folded)
                 if len(bodies) != row["folded"]:
-                    return False  # the reason is in the log; nothing after it can be made
-            return self._weighed_and_made(row, folded, bodies)
+                    return False
+            return self._weighed_and_made(row, folded, bodies, sum)
         except LedgerError:
             raise
         except Unknown as unknown:
@@ -156,12 +164,16 @@ class Repetition:
         return False
 
     def _weighed_and_made(
-        self, row: Row, folded: Sequence[Row], bodies: Sequence[KeptBody | UnknownBody]
+        self,
+        row: Row,
+        folded: Sequence[Row],
+        bodies: Sequence[KeptBody | UnknownBody],
+        sum: PaddedSum | None,
     ) -> bool:
         counted = [self.replay.counted(*update) for update in zip(folded, bodies, strict=True)]
         weighing = self.replay.weigh(row["round"], counted)
         self._compare_weighing(row, folded, weighing)
-        if not self._has_updates:
+        if not self._makes_again:
             if self.replay.keeps_state:
                 self._compare_names(row["round"], weighing.estimates)
             self.replay.pass_over(weighing)
@@ -169,7 +181,7 @@ class Repetition:
         if folded:  # with the numbers of the ledger, which may be rounded otherwise
             given = [float(update["weight"]) for update in folded]
             weighing = weighing._replace(weights=given, normaliser=row["normaliser"])
-        made = self.replay.make(row["round"], counted, weighing)
+        made = self.replay.make(row["round"], counted, weighing, sum)
         self._compare_estimates(row["round"], made.estimates)
         self._compare_names(row["round"], weighing.estimates, made.estimates)
         self._made(row["version"], made.state, made.model)
@@ -177,7 +189,8 @@ class Repetition:
             sha256(self._header, made.model.tobytes()),
             sha_of_version(self._evidence, row["version"]),
         )
-        what = f"SHA-256 of version {row['version']}, made again from its updates"
+        source = "its updates" if sum is None else "its sum"
+        what = f"SHA-256 of version {row['version']}, made again from {source}"
         self._log.compare(what, found, expected, row["round"])
         return found == expected  # otherwise every later version would differ too
 
@@ -210,9 +223,9 @@ CHECKS = (
         check_weighing,
     ),
     Check(
-        "versions made again from kept updates",
-        "Only with `server.keep_updates`: see [below](#versions-made-again-bit-for-bit). "
-        "The weights of the rule are asked for here",
+        "versions made again from what was kept",
+        "Only with `server.keep_updates` or `server.secure.keep_sums`: see "
+        "[below](#versions-made-again-bit-for-bit). The weights of the rule are asked for here",
         check_aggregation,
     ),
     Check(
