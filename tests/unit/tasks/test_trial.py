@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +318,16 @@ def test_a_trial_leaves_nothing_behind(
         with pytest.raises(ConfigError, match=why):
             require_trained(Slip("none"), trial, 0)
     assert not called
+
+
+def test_no_device_has_to_import_what_the_trial_has_made_torch_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lazily = "torch.utils.collect_env"
+    monkeypatch.delitem(sys.modules, lazily, raising=False)
+    monkeypatch.setattr("muster.client.processes.trial.try_task", lambda *_: import_module(lazily))
+    require_trained(Slip("none"), Trial(training=Training(), groups=[]), 0)
+    assert lazily in sys.modules
 
 
 def test_only_code_of_the_users_own_is_tried(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 The first device of each group takes one step of training, and its model is evaluated once, in a
 child process of the nursery: whatever that code does to memory, threads, generators or a GPU, no
-device inherits it. A trial prints nothing, and a scenario without code or data of its own has none.
+device inherits it. Only what it made torch import, the nursery imports too, because every device
+would need it: the first optimizer of torch.optim takes 2 s and 100 MiB. A trial prints nothing, and
+a scenario without code or data of its own has none.
 """
 
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,24 +63,34 @@ def require_trained(task: OpenTask, trial: Trial, seed: int) -> None:
         os._exit(_tried(task, trial, seed, parent, writing))
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        why = pipe.read().decode()
+        said = pipe.read().decode()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status == _REFUSED:
-        raise ConfigError(why)
+        raise ConfigError(said)
     if status != 0:
-        said = f"signal {-status}" if status < 0 else f"status {status}"
+        how = f"signal {-status}" if status < 0 else f"status {status}"
         raise ConfigError(
-            f"task: one step of training, tried before the start, ended its process with {said}; "
+            f"task: one step of training, tried before the start, ended its process with {how}; "
             f"see logs/nursery.log. If there is too little memory, take a smaller model or a "
             f"smaller training.batch_size"
         )
+    for name in said.split():
+        with suppress(ImportError):  # some are objects that torch puts among the modules
+            import_module(name)
 
 
 def _tried(task: OpenTask, trial: Trial, seed: int, parent: int, writing: int) -> int:
-    """Try the task in this child process; return its exit status."""
+    """Try the task in this child process; return its exit status.
+
+    Args:
+        writing: where to write why it was refused, or which modules torch has imported for it.
+    """
+    before = set(sys.modules)
     try:
         die_with_parent(parent)
         try_task(task, trial, seed)
+        later = [name for name in sys.modules.keys() - before if name.startswith("torch.")]
+        os.write(writing, "\n".join(sorted(later)).encode())
     except ConfigError as error:
         os.write(writing, str(error).encode()[:30_000])
         return _REFUSED
