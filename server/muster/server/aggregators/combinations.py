@@ -221,6 +221,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "a task of muster, or leave out server.secure",
     (R.OWN_LINK, W.SECURE_SUMS): "{place}.link: the modelled durations of links have no place for "
     "the steps of server.secure; leave one of them out",
+    (R.BODY_SIZES, W.SECURE_SUMS): "{by}: what transfers cost follows from the sizes of models and "
+    "updates, and has no place for the steps of server.secure; leave one of them out",
     (R.BOUNDED_CHANGE, W.MASK): "server.privacy: how much one device can change the model is not "
     "bounded if devices train different parts of it; leave out groups.mask, or server.privacy",
     (
