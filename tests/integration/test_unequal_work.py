@@ -285,9 +285,15 @@ def failing(client: str, examples: int) -> dict[str, int]:
     raise KeyError(client)
 
 
+def counting(client: str, examples: int, seen: list[int] = []) -> dict[str, int]:  # noqa: B006
+    seen.append(examples)
+    return {"local_steps": len(seen)}
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [
+        (counting, "quick-0000: it returned .*, and .* when it was called again; expected the sam"),
         (nothing, "for quick-0000: expected a table such as {'local_epochs': 2}, .* found None"),
         (wrong, "for quick-0000: 1 mistake\n  local_step: "),
         (failing, "for quick-0000: it raised KeyError: 'quick-0000'"),

@@ -151,6 +151,8 @@ def _array(values: Any, what: str) -> Array:
         found = np.asarray(values)
     except ValueError as error:  # rows of different lengths
         raise ConfigError(f"{what}: expected an array or a tensor, found {error}") from None
+    if found.dtype == object and all(isinstance(each, str) for each in found.flat):
+        return found.astype(str)
     if found.dtype == object:
         raise ConfigError(
             f"{what}: expected numbers, or texts as labels, found objects of type "

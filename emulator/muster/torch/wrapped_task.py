@@ -40,6 +40,9 @@ SHORT: Mapping[str, str] = {
 }
 """Settings that may be given as keywords, and what they are called in a scenario."""
 
+_OWN, _NUMBERS = "own", "own-regression"
+"""The tasks of data that are given: labels are classes, or numbers to predict."""
+
 _SOURCE = "the scenario of muster.torch"
 
 
@@ -69,7 +72,8 @@ def wrap(model: Model, data: Any, *, test: Any = None, user: Any = None) -> "Wra
             returns one, called without arguments or, if it needs them, with the shape of the inputs
             and the number of outputs. It is pickled now: a later change of it has no effect.
         data: a pair (x, y) of arrays or tensors; a torch Dataset of such pairs; a data set of
-            Hugging Face; or the name of a data set of muster, such as "digits".
+            Hugging Face; or the name of a data set of muster, such as "digits". Labels are classes
+            or, with `task={"name": "own-regression"}`, numbers to predict.
         test: examples for testing, in one of these forms; None: a share of `data`.
         user: whose each example is, for the natural partition: an array or, for a data set of
             Hugging Face, the name of a column.
@@ -179,14 +183,15 @@ class WrappedTask:
             file = named(folder, "model", ".pkl", [self._model])
             written(file, lambda new: new.write_bytes(self._model))
             found = task_of(self._data, self._test, self._user, folder)
-        if (name := task.get("name", found["name"])) != found["name"]:
+        kinds = (found["name"], _NUMBERS) if found["name"] == _OWN else (found["name"],)
+        if (name := task.get("name", found["name"])) not in kinds:
             raise ConfigError(
-                f"task.name: data= makes the task {found['name']!r}, but the scenario has "
-                f"{name!r}; leave the name out"
+                f"task.name: data= makes the task {' or '.join(map(repr, kinds))}, but the "
+                f"scenario has {name!r}; leave the name out"
             )
         if "source" in found:
             found["source"] |= _table(task, "source")
-        task |= found | {"model": {"kind": "pickled", "path": str(file)}}
+        task |= found | {"name": name, "model": {"kind": "pickled", "path": str(file)}}
 
 
 def _name_of(model: Model) -> str:

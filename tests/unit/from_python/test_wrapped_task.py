@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 from torch import nn
 
+from muster.client.processes.config import GroupTrial, Trial
+from muster.client.processes.trial import try_task
+from muster.client.training.settings import Training
 from muster.common.errors import ConfigError
 from muster.torch import WrappedTask, wrap
 from muster.torch.display import NotebookBar, in_notebook
@@ -63,9 +66,30 @@ def test_a_file_is_a_scenario_too(task: WrappedTask, tmp_path: Path) -> None:
     assert (found.name, found.devices, found.task.validation_ratio) == ("a", 3, 0.25)
 
 
+def test_labels_may_be_numbers_to_predict(tmp_path: Path) -> None:
+    numbers = wrap(nn.Linear(3, 1), (X, Y + 0.5))
+    classes: Any = numbers.scenario(folder=tmp_path).task
+    with pytest.raises(ConfigError, match=r"take task.name = 'own-regression'"):
+        classes.open(2, 1)
+    found: Any = numbers.scenario(folder=tmp_path, task={"name": "own-regression"}).task
+    assert found.kind == "own-regression"
+    assert set(found.open(2, 1).test().y) == {0.5, 1.5}
+
+
+def test_labels_that_only_the_test_examples_have_are_named(tmp_path: Path) -> None:
+    more = wrap(nn.Linear(3, 2), (X, Y), test=(X, np.arange(40) % 3))
+    task: Any = more.scenario(folder=tmp_path).task
+    trial = Trial(training=Training(), groups=[GroupTrial(name="a", devices={"a": 0})])
+    with pytest.raises(ConfigError, match=r"labels from 0 to 2, and the model has 2 outputs"):
+        try_task(task.open(1, 1), trial, 0)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a slip": ({"round": 3}, r"no setting 'round' \(did you mean rounds\?\); expected one of rou"),
-    "another task": ({"task": {"name": "digits"}}, r"data= makes the task 'own', but .* 'digits'"),
+    "another task": (
+        {"task": {"name": "digits"}},
+        r"data= makes the task 'own' or 'own-reg.* 'digits'",
+    ),
     "several groups": (
         {"groups": [{"name": "a", "count": 1}, {"name": "b", "count": 1}], "devices": 3},
         r"devices: expected a scenario with one group; give groups=",

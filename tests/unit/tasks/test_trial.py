@@ -64,6 +64,7 @@ PAIRS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "a number": lambda: (X, np.int64(3)),
     "negative label": lambda: (X, Y - 1),
     "label 3": lambda: (X, Y + 1),
+    "bytes as tokens": lambda: (np.abs(X) / 2, Y),
     "column of labels": lambda: (X, Y[:, np.newaxis]),
     "five features": lambda: (np.full((9, 5), 0.5, np.float32), Y),
     "tokens": lambda: (np.ones((9, 5), np.float32), Y),
@@ -94,6 +95,11 @@ class Squeezed(nn.Module):
         return x.squeeze().softmax(1)
 
 
+class Ids(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.long()
+
+
 class Slip(OpenTask):
     """Two devices with nine examples each; `slip` is what is wrong."""
 
@@ -122,6 +128,10 @@ class Slip(OpenTask):
         module = nn.Sequential(*layers, nn.Linear(6, 3))
         if self.slip == "tuple":
             module = nn.Sequential(*module, Pair())
+        if self.slip == "bytes as tokens":
+            module = nn.Sequential(Ids(), nn.Embedding(9, 3), nn.Flatten(), nn.Linear(12, 3))
+        if self.slip == "one output":
+            module = nn.Sequential(*module, nn.Linear(3, 1))
         if self.slip == "squeezed":
             module = nn.Sequential(*module, Squeezed())
         return module
@@ -203,6 +213,8 @@ def test_what_can_be_used_without_loss_is_used(slip: str) -> None:
         ("short list", r"examples.*expected 2 numbers, one for every device, found 1"),
         ("negative label", r"labels from -1 to 1, and the model has 3 outputs.* from 0 to 2"),
         ("label 3", r"labels from 1 to 3, and the model has 3 outputs, which are for labels from"),
+        ("one output", r"the model has 1 outputs; for numbers to predict, take .*'own-regression'"),
+        ("bytes as tokens", r"an embedding gets x cut to whole numbers.*give tokens as int64"),
         (
             "column of labels",
             r"the loss fails .*outputs of float32 and shape \(9, 3\) and y of int",

@@ -164,12 +164,46 @@ def _try_loss(task: OpenTask, module: nn.Module, examples: Examples, client: str
     x, y = tensors_of(some.x), torch.from_numpy(some.y)
     with torch.no_grad():
         what = f"task.model: the model fails with the inputs of {client}, x of {kind_of(some.x)}"
-        with _explained(what, _hint_x(some.x)):
+        with _explained(what, _hint_x(some.x)), _whole_ids(module, some.x):
             outputs = outputs_of(module.eval(), x)
         what = f"task: the loss fails with the examples of {client}, outputs of {kind_of(outputs)}"
         with _explained(f"{what} and y of {_labels(outputs, some.y)}"):
             loss = task.loss(outputs, y)
         _require_scalar(loss, examples, client)
+
+
+@contextmanager
+def _whole_ids(module: nn.Module, x: "Inputs") -> Iterator[None]:
+    """Require that no embedding of a model gets inputs that were cut to whole numbers, as a model
+    does to bytes that it takes for tokens: they have been read as brightness, from 0 to 1.
+
+    Raises:
+        ConfigError: one does.
+    """
+    parts = {name: torch.from_numpy(part) for name, part in arrays_of(x).items()}
+    fractions = {
+        name: part.long()
+        for name, part in parts.items()
+        if part.is_floating_point() and not torch.equal(part, part.floor())
+    }
+    cut: list[str] = []
+
+    def look(_: nn.Module, given: tuple[Any, ...]) -> None:
+        cut.extend(name for name, ids in fractions.items() if torch.equal(given[0], ids))
+
+    embeddings = (each for each in module.modules() if isinstance(each, nn.Embedding))
+    hooks = [each.register_forward_pre_hook(look) for each in embeddings if fractions]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if cut:
+        raise ConfigError(
+            f"task.model: an embedding gets {cut[0]} cut to whole numbers, but {cut[0]} has "
+            f"fractions; give tokens as int64, {cut[0]}.astype(np.int64), because bytes (uint8) "
+            f"are read as brightness, from 0 to 1"
+        )
 
 
 def _rows(examples: Examples, count: int) -> "npt.NDArray[np.int64]":
@@ -255,7 +289,12 @@ def _try_metrics(task: OpenTask, module: nn.Module, reported: bool) -> None:
     """
 
     def evaluate(some: Examples) -> None:
-        with _explained(f"task: the metrics of test examples, x of {kind_of(some.x)}, fail"):
+        with torch.no_grad(), suppress(Exception):
+            outputs: object = None
+            outputs = outputs_of(module.eval(), tensors_of(some.take(slice(0, 1)).x))
+        y = _labels(outputs, some.y)
+        what = f"task: the metrics of test examples, x of {kind_of(some.x)} and y of {y}, fail"
+        with _explained(what):
             found = plain_numbers(task.metrics_on(module, some))
         if reported:
             metrics_to_bytes(found)
@@ -324,10 +363,10 @@ def _labels(outputs: object, y: "npt.NDArray[Any]") -> str:
     if y.dtype == np.int64 and y.ndim == 1 and outputs.ndim == 2 and len(y):
         least, most, there = int(y.min()), int(y.max()), outputs.shape[1]
         if least < 0 or most >= there:
-            return (
-                f"{found} (labels from {least} to {most}, and the model has {there} outputs, which "
-                f"are for labels from 0 to {there - 1})"
-            )
+            said = f"{found} (labels from {least} to {most}, and the model has {there} outputs"
+            if there == 1:
+                return f"{said}; for numbers to predict, take task.name = 'own-regression')"
+            return f"{said}, which are for labels from 0 to {there - 1})"
     if y.dtype not in (np.int64, np.float32):
         return f"{found} (expected int64 for labels, y.astype(np.int64), or float32)"
     return found

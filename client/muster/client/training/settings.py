@@ -225,19 +225,26 @@ class Training(Section):
         """Return these settings with what `by_device` says of a device.
 
         Raises:
-            ConfigError: the function fails, or returns something else than such settings.
+            ConfigError: the function fails, returns something else than such settings, or not the
+                same ones if it is called again, as other processes do.
         """
         if self.by_device is None or not examples:
             return self
         place = f"training.by_device = {self.by_device.kind!r}, for {client}"
         try:
-            differs = self.by_device.of(client, examples)
+            differs, again = (self.by_device.of(client, examples) for _ in range(2))
         except Exception as error:
             raise ConfigError(f"{place}: it raised {type(error).__name__}: {error}") from error
         if not isinstance(differs, Mapping):
             raise ConfigError(
                 f"{place}: expected a table such as {{'local_epochs': 2}}, or an empty one, found "
                 f"{differs!r}"
+            )
+        if differs != again:
+            raise ConfigError(
+                f"{place}: it returned {differs!r}, and {again!r} when it was called again; "
+                f"expected the same every time. If it draws numbers, seed the generator from the "
+                f"name of the device"
             )
         return self.of(validate(DeviceTraining, dict(differs), place))
 
