@@ -14,6 +14,7 @@ import pytest
 from muster.client.calls.secure_sums import SecureDevice
 from muster.client.device.memory import StoredUpdate
 from muster.client.device.opened import OpenedSums
+from muster.common.events import Event, SecureStep, SecureSumFailed
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Key, Update
 from muster.common.secure.keys import pad_key, public_of
@@ -63,6 +64,7 @@ class Devices:
         self._folder = folder
         self.dies = dies
         self.late = late
+        self.told: list[Event] = []
         self.asked: list[tuple[StepRequest, bytes | None]] = []
         self.there = {client: self._new(client) for client in CLIENTS}
         draws = np.random.default_rng(5)
@@ -120,7 +122,7 @@ async def collected(
     worker = WorkerThread(True)
     secure = Secure(**{"drop_out": 0.4, "collusion": 0.0, **settings})
     sums: Any = devices
-    server = SecureSums(secure, 7, lockstep, PARAMETERS, CLIENTS, sums, worker)
+    server = SecureSums(secure, 7, lockstep, PARAMETERS, CLIENTS, sums, worker, devices.told.append)
     held: list[Any] = [
         SimpleNamespace(update=SimpleNamespace(key=Key(c, 4, 1)), body=SimpleNamespace(largest=9.0))
         for c in clients
@@ -208,6 +210,27 @@ async def test_two_devices_make_no_sum(tmp_path: Path) -> None:
     devices = Devices(tmp_path)
     assert await collected(devices, clients=CLIENTS[:2]) == ([], {*CLIENTS[:2]})
     assert devices.asked == []
+    assert devices.told == [SecureSumFailed(4, None, 2, 3, 2)]
+
+
+async def test_the_journal_has_who_has_taken_every_step(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, lambda device, step: (device, step) == (1, SumStep.SHARES))
+    await collected(devices)
+    steps = ("keys", 5, 5), ("shares", 5, 4), ("update", 4, 4), ("opening", 4, 4)
+    assert devices.told == [
+        SecureStep(4, 1, step, asked, answered)
+        for step, asked, took in steps
+        for answered in (None, took)
+    ]
+
+
+@pytest.mark.parametrize("lockstep", [False, True])
+async def test_the_journal_has_why_there_is_no_sum(lockstep: bool, tmp_path: Path) -> None:
+    devices = Devices(tmp_path, lambda device, step: device < 3 and step is SumStep.UPDATE)
+    sums, _ = await collected(devices, lockstep)
+    assert not sums
+    needed = 5 if lockstep else 3
+    assert devices.told[-1] == SecureSumFailed(4, "update", 2, needed, 5)
 
 
 async def test_keys_are_new_in_every_attempt(tmp_path: Path) -> None:

@@ -187,6 +187,43 @@ class Duplicate(Event):
 
 
 @dataclass(frozen=True)
+class SecureStep(Event):
+    """The server asks devices for a step of a secure sum, or goes on from it.
+
+    Attributes:
+        attempt: number of the attempt, from 1. Devices that have died begin with new keys.
+        step: "keys", "shares", "update" or "opening".
+        asked: the number of devices that are asked.
+        answered: how many have taken the step; null when it begins.
+    """
+
+    round: int
+    attempt: int
+    step: str
+    asked: int
+    answered: int | None
+
+
+@dataclass(frozen=True)
+class SecureSumFailed(Event):
+    """The secure sum of a round could not be opened, and nothing of it is known.
+
+    Attributes:
+        step: the step that too few devices have taken; null if fewer have an update than a sum
+            needs.
+        answered: how many have taken it, or have an update.
+        needed: how many should have.
+        members: the number of devices with an update.
+    """
+
+    round: int
+    step: str | None
+    answered: int
+    needed: int
+    members: int
+
+
+@dataclass(frozen=True)
 class Waiting(Event):
     """In lockstep, no device has said anything for some seconds, and the round waits.
 

@@ -422,6 +422,24 @@ def test_a_round_that_waits_says_for_whom_until_it_goes_on(
     assert "waits" not in stage_of(state)
 
 
+@pytest.mark.parametrize(
+    ("step", "answered", "needed", "why"),
+    [
+        (None, 2, 3, "2 devices have an update; a secure sum needs 3"),
+        ("update", 2, 3, "the padded updates of 2 of 5 devices came; 3 are needed"),
+        ("opening", 4, 3, "the shares of 4 devices open no sum"),
+    ],
+)
+def test_a_secure_sum_that_failed_is_told(
+    step: str | None, answered: int, needed: int, why: str
+) -> None:
+    state = standing_after(
+        {"event": "secure_sum_failed", "round": 7, "step": step, "answered": answered,
+         "needed": needed, "members": 5}
+    )  # fmt: skip
+    assert state.notices == [f"round 7 has no secure sum: {why}"]
+
+
 def test_empty_rounds_are_counted_and_unknown_events_passed_over() -> None:
     standing = standing_after({"event": "of the future"}, committed(1, outcome="empty", folded=0))
     assert (standing.empty, standing.round) == (1, 1)

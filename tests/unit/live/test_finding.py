@@ -226,3 +226,22 @@ def test_a_model_that_is_far_worse_than_the_initial_one_is_told_of(
     worse = f"The model is far worse than the initial one: {told}." if told else ""
     assert worse in str(shown(state))
     assert ("far worse" in str(shown(state))) == bool(worse)
+
+
+def test_the_steps_of_a_secure_sum_are_told_until_the_round_is_over() -> None:
+    state = fleet()
+    state.happen(event("round_opened", round=1, called=3, scenario_s=0.0))
+
+    def step(name: str, answered: int | None, attempt: int = 1) -> str:
+        told: dict[str, Any] = {"step": name, "asked": 3, "answered": answered, "attempt": attempt}
+        state.happen(event("secure_step", round=1, **told))
+        return str(shown(state)["finding"]["more"]).partition("Its secure sum is under way: ")[2]
+
+    assert step("keys", None) == "the keys of 3 devices are awaited."
+    assert step("keys", 3) == "the keys of 3 of 3 have come."
+    assert step("shares", None) == (
+        "the keys of 3 of 3 have come, the shares of 3 devices are awaited."
+    )
+    assert step("keys", None, attempt=2) == "the keys of 3 devices are awaited."
+    learn_round(state, 1, [("near-0000", 1.0, 1.0)])
+    assert "secure sum" not in str(shown(state))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from muster.emulator.records.secure_sums import failure_text
 from muster.emulator.records.summary import clean
 from muster.emulator.records.worsening import Quality, worsening, worsening_text
 
@@ -74,6 +75,8 @@ class RunProgress:
         awaited: the first devices for which the open round has waited for some seconds; empty if
             it does not wait.
         waiting: that it waits and for whom, for a person; empty if it does not.
+        secure: the steps of the open round's secure sum in its newest attempt, each with how many
+            devices have taken it (None: that is not known yet), and how many were asked.
         failed_training: the first training that failed, for a person; empty if none did.
         faults: the occurrences of faults by name and number, in the order in which they appeared.
         notices: messages for a person, one line each; the displays remove them.
@@ -104,6 +107,7 @@ class RunProgress:
     measuring: str = ""
     awaited: Sequence[str] = ()
     waiting: str = ""
+    secure: dict[str, tuple[int | None, int]] = field(default_factory=dict)
     failed_training: str = ""
     faults: dict[tuple[str, int], FaultProgress] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
@@ -189,8 +193,17 @@ class RunProgress:
         self.waiting = f"round {event['round']} waits for {who}"
         self.notices.append(self.waiting)
 
+    def _on_secure_step(self, event: Event) -> None:
+        if event["step"] == "keys":  # an attempt begins
+            self.secure.clear()
+        self.secure[clean(event["step"])] = event["answered"], event["asked"]
+
+    def _on_secure_sum_failed(self, event: Event) -> None:
+        self.notices.append(f"round {event['round']} has no secure sum: {failure_text(event)}")
+
     def _goes_on(self) -> None:
         self.awaited, self.waiting = (), ""
+        self.secure.clear()
 
     def _on_round_committed(self, event: Event) -> None:
         self.round, self.called, self.folded = event["round"], event["called"], event["folded"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from muster.emulator.following.run_progress import FaultProgress
 from muster.emulator.live.fleet_state import ARRIVED, UNCOUNTED, FleetState, LinkTraffic
 from muster.emulator.live.round_digest import HoldUp, hold_ups
+from muster.emulator.records.secure_sums import steps_text
 from muster.emulator.records.summary import clean, seconds_text
 
 _OFTEN = 0.6
@@ -52,6 +53,7 @@ def finding(state: FleetState, run_state: str) -> Headline:
         first,
         *details,
         _open_round(state) if running else "",
+        _secure_sum(state) if running else "",
         _sentence(state.progress.failed_training),
         _sentence(state.progress.worse),
     ]
@@ -169,6 +171,11 @@ def _open_round(state: FleetState) -> str:
         f"the answers of {_plural(silent, 'device')} are missing"
         f"{f' (at work: {at_work})' if at_work else ''}."
     )
+
+
+def _secure_sum(state: FleetState) -> str:
+    steps = steps_text(state.progress.secure)
+    return f"Its secure sum is under way: {steps}." if steps else ""
 
 
 def _sentence(said: str) -> str:

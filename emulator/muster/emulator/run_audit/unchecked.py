@@ -92,12 +92,13 @@ UNCHECKED = (
     ),
     Unchecked(
         "peak memory, processes, traffic of gateways, measurements of links, the text of warnings "
-        "and errors, "
+        "and errors, the steps of secure sums, "
         "and what somebody injected by hand",
         "the ledger has nothing to compare them with",
         ("* journal *rss_mib", "* journal started*", "* journal died*", "* journal restarted*",
          "* journal placed*", "* journal verif*", "* journal traffic*", "* journal warned*",
-         "* journal waiting*", "* journal left*", "* journal disk_*", "* journal fault_injected*",
+         "* journal waiting*", "* journal secure_s*", "* journal left*",
+         "* journal disk_*", "* journal fault_injected*",
          "* ledger contributions.error, and what follows"),
     ),
     Unchecked(

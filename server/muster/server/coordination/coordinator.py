@@ -151,7 +151,7 @@ class Coordinator:
 
             secure = SecureSums(
                 settings.secure, config.seed, lockstep, formats.entries, fleet.devices, self.sums,
-                worker,
+                worker, tell,
             )  # fmt: skip
         self._presence = Presence(
             settings, lockstep, fleet, config.shared, self.receiver, self.versions, self._time,

@@ -8,11 +8,12 @@ then begins a new attempt; on other clocks the device has dropped out.
 
 import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
 from muster.common import seeds
+from muster.common.events import SecureStep, SecureSumFailed, Tell
 from muster.common.exact_sum import ExactSum
 from muster.common.partial_sums import ROUNDING
 from muster.common.secure.graph import LEAST, Sharing, neighbours_of, sharing_of
@@ -75,6 +76,7 @@ class SecureSums:
         clients: Iterable[str],
         sums: PartialSums,
         worker: WorkerThread,
+        tell: Tell,
     ) -> None:
         self._settings = settings
         self._seed = seed
@@ -83,6 +85,7 @@ class SecureSums:
         self._index = {client: index for index, client in enumerate(clients)}
         self._sums = sums
         self._worker = worker
+        self._tell = tell
 
     async def collect(
         self,
@@ -110,20 +113,22 @@ class SecureSums:
             for update, weight in zip(held, weights, strict=True)
         }
         if len(members) < LEAST:
+            self._tell(SecureSumFailed(round, None, len(members), LEAST, len(members)))
             return [], everybody
         settings = self._settings
         sharing = sharing_of(len(members), settings.drop_out, settings.collusion)
         neighbours = self._neighbours(round, members, sharing)
-        for number in range(_ATTEMPTS):
+        for number in range(1, _ATTEMPTS + 1):
             attempt = _Attempt(
                 members,
                 round,
+                number,
                 sharing.threshold,
                 neighbours,
                 self._parameters,
                 self._sums,
                 self._worker,
-                again=number > 0,
+                self._tell,
                 patience=(patience_s, renewed),
                 together=self._lockstep,
             )
@@ -134,7 +139,9 @@ class SecureSums:
                 break
             gone = attempt.clients(attempt.silent) | self._sums.revoked_of(everybody)
             if gone:
-                return [], gone
+                everybody = gone
+                break
+        self._tell(attempt.failed)
         return [], everybody
 
     def _neighbours(
@@ -151,19 +158,23 @@ class _Attempt:
     Attributes:
         padded: the devices whose padded updates have come.
         silent: the devices from which nothing has come for as long as the server waits.
+        failed: why the attempt has no sum, once it has failed.
     """
+
+    failed: SecureSumFailed
 
     def __init__(
         self,
         members: Mapping[int, _Member],
         round: int,
+        number: int,
         threshold: int,
         neighbours: Mapping[int, Sequence[int]],
         parameters: int,
         sums: PartialSums,
         worker: WorkerThread,
+        tell: Tell,
         *,
-        again: bool,
         patience: tuple[float, bool],
         together: bool,
     ) -> None:
@@ -176,7 +187,8 @@ class _Attempt:
         self._parameters = parameters
         self._sums = sums
         self._worker = worker
-        self._again = again
+        self._tell = tell
+        self._number = number
         self._patience = patience
         self._together = together
         self._name = secrets.token_bytes(16)
@@ -189,10 +201,10 @@ class _Attempt:
     async def run(self) -> OpenedSum | None:
         """The opened sum; None if too few devices have answered."""
         keys = await self._ask(SumStep.KEYS, dict.fromkeys(self._members, ()))
-        if not self._goes_on(keys):
+        if not self._goes_on(SumStep.KEYS, keys):
             return None
         shares = await self._ask(SumStep.SHARES, self._about(keys, keys))
-        if not self._goes_on(shares):
+        if not self._goes_on(SumStep.SHARES, shares):
             return None
         sealed = {
             sender: dict(zip(self._among(sender, keys), _cut(reply, SEALED_BYTES), strict=True))
@@ -203,15 +215,24 @@ class _Attempt:
             for device in shares
         }
         self.padded = set(await self._ask(SumStep.UPDATE, sent))
-        if not self._goes_on(self.padded):
+        if not self._goes_on(SumStep.UPDATE, self.padded):
             return None
         flags = {device: b"\1" if device in self.padded else b"\0" for device in shares}
         opening = await self._ask(SumStep.OPENING, self._about(self.padded, flags))
-        return await self._worker.run(self._opened, keys, set(shares), opening)
+        opened = await self._worker.run(self._opened, keys, set(shares), opening)
+        if opened is None:
+            self._fail(SumStep.OPENING, len(opening), self._threshold)
+        return opened
 
-    def _goes_on(self, answered: Iterable[int]) -> bool:
-        count = len(set(answered))
-        return count == len(self._members) if self._together else count >= self._threshold
+    def _goes_on(self, step: SumStep, answered: Collection[int]) -> bool:
+        needed = len(self._members) if self._together else self._threshold
+        if len(answered) < needed:
+            self._fail(step, len(answered), needed)
+        return len(answered) >= needed
+
+    def _fail(self, step: SumStep, answered: int, needed: int) -> None:
+        members = len(self._members)
+        self.failed = SecureSumFailed(self._round, step.name.lower(), answered, needed, members)
 
     def _among(self, device: int, some: Iterable[int]) -> list[int]:
         here = set(some)
@@ -226,6 +247,8 @@ class _Attempt:
     async def _ask(self, step: SumStep, records: Records) -> dict[int, bytes]:
         """Ask devices for a step, and return the replies of those that take it. Padded updates are
         added up at once, and their reply here is empty."""
+        about_step = self._round, self._number, step.name.lower(), len(records)
+        self._tell(SecureStep(*about_step, answered=None))
         asked = []
         for device, about in records.items():
             threshold = 0 if step is SumStep.KEYS else self._threshold
@@ -233,7 +256,7 @@ class _Attempt:
             length = reply_bytes(request, self._parameters)
             update, weight = self._members[device]
             asked.append(Asked([update], [weight], request.encoded(), (length,)))
-        replies = await self._sums.exchange(asked, self._again, *self._patience)
+        replies = await self._sums.exchange(asked, self._number > 1, *self._patience)
         found = {}
         try:
             for device, reply in zip(records, replies, strict=True):
@@ -248,6 +271,7 @@ class _Attempt:
             for reply in replies:
                 if reply is not None:
                     reply.close()
+        self._tell(SecureStep(*about_step, answered=len(found)))
         return found
 
     def _opened(
