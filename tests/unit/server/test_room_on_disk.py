@@ -220,6 +220,31 @@ async def test_who_calls_again_and_again_does_not_renew_the_patience(tmp_path: P
         await writing
 
 
+async def test_what_is_not_wanted_any_more_finds_no_room(tmp_path: Path) -> None:
+    """In the buffered mode an assignment that is open for too long ends while its update waits."""
+    bench, wanted = Bench(tmp_path / "sign", patience_s=4 * LOOK_S), [True]
+
+    def write() -> None:
+        raise refusal()
+
+    async def keep() -> None:
+        wanted[0] = True
+        keeping = asyncio.create_task(bench.room.keep("an update", write, lambda: wanted[0]))
+        await asyncio.sleep(0)
+        wanted[0] = False
+        await bench.look()
+        await keeping
+
+    for _ in range(3):
+        await keep()
+    assert [type(event) for event in bench.told] == [DiskRanFull]
+    writing = asyncio.create_task(bench.room.write("an update", bench.write))
+    await asyncio.sleep(0)
+    await bench.look()
+    with pytest.raises(RunFailed, match="there was no room on the disk for 2 s"):
+        await writing
+
+
 async def test_a_write_that_finds_room_at_once_gives_the_whole_patience_again(
     tmp_path: Path,
 ) -> None:

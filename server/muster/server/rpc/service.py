@@ -320,10 +320,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 await whole(context.send_initial_metadata(()))  # it is the device's turn
                 sender = upload.senders
 
-                async def keep(chunk: bytes) -> None:
+                def wanted() -> bool:
                     # While it waited for room on the disk, its file may have gone to another.
-                    if upload.verdict is None and upload.senders == sender:
-                        upload.write(chunk)
+                    return upload.verdict is None and upload.senders == sender
 
                 while not upload.complete:
                     message = await context.read()
@@ -340,7 +339,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     # call would no longer be in order.
                     if ended or upload.senders != sender:
                         return Receipt(update.key, Outcome.RESUME, offset=upload.received)
-                    await self._coordinator.room.write("an update", partial(keep, message.chunk))
+                    write = partial(upload.write, message.chunk)
+                    await self._coordinator.room.keep("an update", write, wanted)
                     self._patience.renew()
                     turn.moved_at = pack.heard_at = self._patience.progress_at
                 else:
@@ -371,11 +371,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         sums, traffic = coordinator.sums, coordinator.receiver.pending.traffic
         left = max(0, sum.header.length - offset)
 
-        async def keep(chunk: bytes) -> None:
-            # While it waited for room on the disk, its file may have gone to another.
-            if sums.expects(sum, sender):
-                sum.write(chunk)
-
         async with unbroken() as whole, self._transfers.turn(pack, left) as turn:
             if sums.expects(sum, sender) and offset != sum.received:
                 return pb.SumReceipt(offset=sum.received)
@@ -386,7 +381,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     if message is grpc.aio.EOF:
                         return pb.SumReceipt(offset=sum.received)
                     transfer.bytes += len(message.chunk)
-                    await coordinator.room.write("a sum", partial(keep, message.chunk))
+                    # While it waits for room on the disk, its file may go to another.
+                    write, wanted = (
+                        partial(sum.write, message.chunk),
+                        partial(sums.expects, sum, sender),
+                    )
+                    await coordinator.room.keep("a sum", write, wanted)
                     turn.moved_at = pack.heard_at = self._patience.monotonic()
                     sums.moved(sum)
                 if not sums.expects(sum, sender):

@@ -22,6 +22,10 @@ LOOK_S = 0.5
 """Seconds between two attempts to write."""
 
 
+class _Unwanted(Exception):
+    """Nothing has to be written any more."""
+
+
 class RoomOnDisk:
     """Repeats writes that find no room, until they succeed or patience ends. Several may wait at
     the same time.
@@ -86,6 +90,18 @@ class RoomOnDisk:
             return written
         finally:  # also if the call of a device that waits is cancelled
             self._end(what, began, found_room)
+
+    async def keep(self, what: str, write: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        """Write what a device has sent, unless it is not wanted any more when there is room. That
+        shows no room, so it does not end the wait of the run."""
+
+        async def attempt() -> None:
+            if not wanted():
+                raise _Unwanted
+            write()
+
+        with suppress(_Unwanted):
+            await self.write(what, attempt)
 
     async def _write_again(self, write: Callable[[], Awaitable[T]], began: float) -> T:
         """Try to write again and again."""
