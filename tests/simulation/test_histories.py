@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
+from muster.common.errors import ConfigError
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.asynchronous_fleets import FLEETS
 from muster.simulation.disk import reading
@@ -280,6 +281,15 @@ def test_no_call_to_a_busy_pack_is_lost_if_work_outlives_its_round(
     assert min(counted) >= (3,)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("fleet", ["fleet-5000552", "fleet-5000708"])
+def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
+    simulated: Simulator, fleet: str
+) -> None:
+    with pytest.raises(ConfigError, match="its devices leave"):
+        simulated.reference(fleet)
+
+
 @pytest.mark.parametrize(
     ("seed", "status"),
     [
@@ -299,6 +309,10 @@ def test_no_call_to_a_busy_pack_is_lost_if_work_outlives_its_round(
         pytest.param(40002640, "completed", marks=pytest.mark.soak),
         # A rule has a weight for each device, and a group becomes larger.
         pytest.param(40005050, "completed", marks=pytest.mark.soak),
+        # An assignment ends while its update waits for room on the disk, again and again.
+        (50004865, "completed"),
+        # A power cut takes what a device knows of its own participation, which is a covariate.
+        pytest.param(50004310, "completed", marks=pytest.mark.soak),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(

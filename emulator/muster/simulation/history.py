@@ -64,7 +64,8 @@ _MOST_AWAY_S = 115.0
 """A device that is away for longer may not come in time: `server.stall_s` is 120."""
 
 _DRY_ROUNDS = 20
-"""Empty rounds in a row, in each of which a device declines a model that is worse than its own."""
+"""Rounds in a row that call devices, none of which accepts, and in most of which one declines a
+model that is worse than its own."""
 
 RAN_DRY = "ran dry"
 """The status of a history that would go on with such rounds."""
@@ -544,11 +545,12 @@ class History:
             return False
         with suppress(sqlite3.Error), closing(reading(self.folder / "ledger.sqlite")) as ledger:
             newest = ledger.execute(
-                "SELECT outcome, EXISTS (SELECT 1 FROM answers a WHERE a.round = r.round "
-                "AND a.reason = ?) FROM rounds r ORDER BY round DESC LIMIT ?",
+                "SELECT accepted, EXISTS (SELECT 1 FROM answers a WHERE a.round = r.round "
+                "AND a.reason = ?) FROM rounds r WHERE called > 0 ORDER BY round DESC LIMIT ?",
                 (Reason.NO_GAIN.value, _DRY_ROUNDS),
             ).fetchall()
-            return newest == [("empty", 1)] * _DRY_ROUNDS
+            declined = sum(no_gain for _, no_gain in newest)
+            return declined > _DRY_ROUNDS / 2 and not any(accepted for accepted, _ in newest)
         return False
 
     def _progress(self) -> str:

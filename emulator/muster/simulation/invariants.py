@@ -54,7 +54,8 @@ def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     lives = any(pack.life is not None and pack.life.device.lives for pack in programs.packs)
     feedback = any(pack.compression.feedback for pack in programs.packs)
     rational = any(pack.utility is not None for pack in programs.packs)
-    remembers = lives or feedback or rational or scenario.server.aggregator.control
+    recent = any("recent" in group.covariates.x.values() for group in scenario.groups)
+    remembers = lives or feedback or rational or recent or scenario.server.aggregator.control
     power_cut = any(isinstance(fault, PowerCut) for fault in faults)
     rogue = any(isinstance(fault, Rogue) for fault in faults)
     return scenario.clock.lockstep and not rogue and not (power_cut and remembers)

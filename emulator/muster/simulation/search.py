@@ -12,9 +12,10 @@ from random import Random
 
 import torch
 
+from muster.common.errors import ConfigError
 from muster.simulation.faults import Break, Fault, HistoryExtent, Kill, drawn
 from muster.simulation.fleet import scenario_named
-from muster.simulation.history import History, HistoryOutcome
+from muster.simulation.history import RAN_DRY, History, HistoryOutcome
 from muster.simulation.invariants import broken_by, model_hash
 from muster.simulation.observed import seen_in
 from muster.simulation.probes import reached
@@ -92,15 +93,20 @@ class Simulator:
 
         Raises:
             Unsound: it violates something.
+            ConfigError: it has no end, because its rational devices leave.
         """
         if scenario not in self._references:
             programs = programs_of(scenario_named(scenario), self._folder / f"{scenario}-programs")
             with self._run_folder() as folder, _no_collection():
                 history = History(programs, folder, 0)
                 outcome = history.play()
-                found = outcome.violations or list(broken_by(programs, folder, (), None))
-                model = "" if found else model_hash(folder)
+                dry = outcome.status == RAN_DRY
+                found = outcome.violations
+                found = found if found or dry else list(broken_by(programs, folder, (), None))
+                model = "" if found or dry else model_hash(folder)
             history.close()
+            if dry:
+                raise ConfigError(f"{scenario}: its devices leave, and no version is made")
             if found:
                 raise Unsound(scenario, found[0])
             self._references[scenario] = Reference(programs, outcome.extent, model)
