@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from muster.common.errors import ConfigError
@@ -235,3 +237,36 @@ def test_the_published_table_is_one_of_the_scenarios_that_there_are() -> None:
     assert {row["scenario"] for row in rows} == {path.stem for path in SCENARIOS.glob("*.toml")}
     assert {row["rule"] for row in rows} == set(RULES)
     assert publishing.fingerprint_in(page)["device"] == "cpu"
+
+
+def test_the_samples_of_the_page_have_the_numbers_of_the_published_table() -> None:
+    """The first five seeds of a league are those of the table."""
+    docs = Path(__file__).parents[2] / "docs"
+    with (docs / "league-table.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    accuracy = {(r["scenario"], r["rule"], r["seed"]): float(r["accuracy"] or 0) for r in rows}
+    seeds = sorted({seed for _, _, seed in accuracy})
+
+    def shown(scenario: str, rule: str) -> str:
+        """A cell of the sample; empty for a rule that the table has not."""
+        if (scenario, rule, seeds[0]) not in accuracy:
+            return ""
+        own, base = (
+            [100 * accuracy[scenario, name, s] for s in seeds] for name in (rule, BASELINE)
+        )
+        if rule == BASELINE:
+            return f"{np.mean(base):.1f} %"
+        found = interval(a - b for a, b in zip(own, base, strict=True))
+        return f"{found.mean:+.1f} ± {found.half:.1f}"
+
+    compared = 0
+    for sample in re.findall(
+        r"```text\n(Accuracy; .*?)```", (docs / "league.md").read_text(), re.S
+    ):
+        head, *lines = [re.split(r"  +", line.strip()) for line in sample.splitlines()[1:]]
+        for scenario, *cells in lines:
+            for rule, cell in zip(head[1:], cells, strict=True):
+                expected = shown(scenario, rule)
+                assert cell in (expected, "refused") or not expected, (scenario, rule, expected)
+                compared += cell == expected
+    assert compared >= 9
