@@ -94,7 +94,15 @@ def _read(path: Path, changed_ns: int, format: str | None) -> NamedRecording:
     if not lines:
         raise ValueError(f"{path} is empty; expected the recording of a link")
     name = format or _format_of(path, lines)
-    return NamedRecording(name, FORMATS[name].read(path, content))
+    try:
+        return NamedRecording(name, FORMATS[name].read(path, content))
+    except ValueError as error:
+        if format is not None:
+            raise
+        raise ValueError(
+            f"{error} (the content looks like {name}: {FORMATS[name].what}; `muster trace import "
+            f"--link --format` reads it as something else)"
+        ) from None
 
 
 def _format_of(path: Path, lines: Sequence[str]) -> str:
