@@ -81,7 +81,7 @@ def test_run_needs_a_scenario_or_a_run_to_resume(muster: Muster) -> None:
 
 def test_run_takes_no_scenario_beside_resume(muster: Muster) -> None:
     refused = muster("run", "plain.toml", "--resume", "there")
-    assert_refused(refused, "error: expected a scenario, or --resume DIR")
+    assert_refused(refused, "error: expected a scenario or --resume, found both")
 
 
 @pytest.mark.parametrize("flag", [("--set", "seed=1"), ("--out", "there"), ("--data", "there")])

@@ -1,3 +1,4 @@
+import re
 import tomllib
 from pathlib import Path
 
@@ -201,6 +202,12 @@ def test_a_setting_may_be_any_toml_value(path: Path) -> None:
 
 def test_a_table_that_the_file_does_not_have_is_made(path: Path) -> None:
     assert read(path, "launch.restarts=2").launch.restarts == 2
+
+
+def test_a_name_takes_no_keys_but_a_table_does(path: Path) -> None:
+    table = 'give a table, availability = {kind = "always", mean_up_s = …}'
+    with pytest.raises(ConfigError, match=re.escape(table)):
+        read(path, "groups[0].availability=always", "groups[0].availability.mean_up_s=5")
 
 
 def test_the_last_of_several_settings_of_a_key_holds(path: Path) -> None:

@@ -47,7 +47,7 @@ def read_parquet(path: Path, names: Sequence[str]) -> tuple[str, list[tuple[Any,
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"expected a life record, found none: {reason_of(error)}") from None
+        raise ConfigError(f"{path}: expected a life record: {reason_of(error)}") from None
     metadata = table.schema.metadata or {}
     if _HEADER not in metadata or table.column_names != list(names):
         raise ConfigError(

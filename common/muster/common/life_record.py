@@ -207,8 +207,10 @@ def read_life(path: Path) -> LifeRecord:
             content = gzip.decompress(content)
         first, _, body = content.partition(b"\n")
         head = first.decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigError(f"expected a life record, found none: {reason_of(error)}") from None
+    except EOFError:
+        raise ConfigError(f"{path}: expected a life record, found a file that is cut off") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: expected a life record: {reason_of(error)}") from None
     if not head.startswith(_MARK):
         raise ConfigError(
             f"{path}: expected a life record, whose first line begins with {_MARK.strip()!r}, "

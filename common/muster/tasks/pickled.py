@@ -48,6 +48,11 @@ def pickled(model: nn.Module | Callable[..., nn.Module]) -> bytes:
         return bytes(cloudpickle.dumps((["__main__", *(m.__name__ for m in modules)], model)))
     except Exception as error:  # objects may raise anything here
         why = " ".join(f"{type(error).__name__}: {error}".split())
+        if "parametrized modules" in why:
+            raise ConfigError(
+                "model: torch cannot send a module with a parametrization, such as weight_norm, to "
+                "other processes; give a function that makes and returns it"
+            ) from None
         raise ConfigError(
             f"model: expected a module or function that can be sent to other processes, found "
             f"{why:.300}; make such objects inside the function or inside `forward`"

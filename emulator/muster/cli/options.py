@@ -159,9 +159,14 @@ def require_one_source(scenario: Path | None, resume: Path | None) -> None:
     Raises:
         ConfigError: it got both or neither.
     """
-    if (scenario is None) == (resume is None):
+    if scenario is None and resume is None:
         raise ConfigError(
             "expected a scenario, or --resume DIR; `muster init --list` lists examples"
+        )
+    if scenario is not None and resume is not None:
+        raise ConfigError(
+            f"expected a scenario or --resume, found both; --resume DIR goes on with the scenario "
+            f"that DIR has, so leave {scenario} out"
         )
 
 

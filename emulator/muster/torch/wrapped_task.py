@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from muster.client.training.settings import Training
 from muster.common.errors import ConfigError
 from muster.common.files import refusal_of
 from muster.emulator.comparison import compare
@@ -229,6 +230,8 @@ def _changes(values: dict[str, Any], settings: Mapping[str, Any]) -> Iterator[tu
             known = [*SHORT, *Scenario.model_fields]
             close = difflib.get_close_matches(key, known, n=1)
             meant = f" (did you mean {close[0]}?)" if close else ""
+            if key in Training.model_fields:
+                meant = f"; give training={{{key!r}: …}}"
             raise ConfigError(
                 f"there is no setting {key!r}{meant}; expected one of {', '.join(SHORT)}, or a "
                 f"table of a scenario: {', '.join(Scenario.model_fields)}"

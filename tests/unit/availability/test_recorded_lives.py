@@ -47,10 +47,11 @@ def test_comments_and_blank_lines_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("p1,x,2", "line 3: could not convert"),
+        ("p1,x,2", "line 3: expected seconds"),
         ("p1,5,nan", "line 3: expected a start"),
         ("p1,-5,2", "line 3: expected a start of at least 0 before its end"),
         ("p1,5,5", "line 3: expected a start"),
+        ("p1,2024-01-01,9", "line 3: expected seconds .* found '2024-01-01'; convert dates"),
         ("p1,5", "line 3: expected a device, a start and an end"),
         ("p1,50,70", "line 3: .* after 100 as its last end"),
         ("p1,1583020800,1583024400", "looks like seconds since 1970; subtract the first instant"),

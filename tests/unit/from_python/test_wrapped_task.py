@@ -85,6 +85,7 @@ def test_labels_that_only_the_test_examples_have_are_named(tmp_path: Path) -> No
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a key of training": ({"optimizer": "adam"}, r"no setting 'optimizer'; give training=\{'optim"),
     "a slip": ({"round": 3}, r"no setting 'round' \(did you mean rounds\?\); expected one of rou"),
     "another task": (
         {"task": {"name": "digits"}},

@@ -110,6 +110,16 @@ def test_a_model_that_cannot_be_sent_is_refused() -> None:
         pickled(Locked())
 
 
+def test_a_module_with_a_parametrization_is_made_by_a_function() -> None:
+    def make() -> nn.Module:
+        made: nn.Module = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+        return made
+
+    assert pickled(make)
+    with pytest.raises(ConfigError, match=r"parametrization, .* give a function that makes"):
+        pickled(make())
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "a number": (lambda: 3, r"gave 3, expected a torch\.nn\.Module or a function"),
     "three arguments": (lambda a, b, c: nn.Linear(1, 1), r"takes \(a, b, c\), expected one that"),

@@ -234,7 +234,13 @@ def _from_intervals(rows: Iterator[list[str]]) -> dict[str, AvailabilityTrace]:
 
 def _instant(cell: str) -> float:
     """The seconds of a cell since the beginning of the scenario."""
-    seconds = float(cell)
+    try:
+        seconds = float(cell)
+    except ValueError:
+        raise ValueError(
+            f"expected seconds from the beginning of the scenario, found {cell.strip()!r}; convert "
+            f"dates and times to seconds"
+        ) from None
     if (reason := epoch_of(seconds)) is not None:
         raise ValueError(f"expected seconds from the beginning, found {cell.strip()}, {reason}")
     return seconds

@@ -112,7 +112,7 @@ def _pair(setting: str) -> tuple[str, Any]:
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
     parts = re.findall(r"[^.\[\]]+", key.strip())
-    setting = f"{key}={value}"
+    setting = f"{key}={str(value).lower() if isinstance(value, bool) else value}"
     if not parts:
         raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
     *path, last = parts
@@ -123,7 +123,13 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
         else:
             place = place.setdefault(part, {})
         if not isinstance(place, dict | list):
-            raise ConfigError(f"--set {setting}: {part} is {place!r}, which has no keys")
+            table = f'{{kind = "{place}", {last} = …}}'
+            mend = (
+                f"; give a table, {part} = {table}"
+                if isinstance(place, str) and part != path[0]
+                else ""
+            )
+            raise ConfigError(f"--set {setting}: {part} is {place!r}, which has no keys{mend}")
     if isinstance(place, list):
         raise ConfigError(f"--set {setting}: expected the key of a table after {path[-1]}")
     place[last] = value
