@@ -9,7 +9,7 @@ import pytest
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import ExactSum
 from muster.common.secure.graph import Sharing, neighbours_of, sharing_of, too_few_stay
-from muster.common.secure.keys import agreed_key, public_of, seal, unseal
+from muster.common.secure.keys import PrivateKey, derived_key, pad_key, seal, unseal
 from muster.common.secure.padded import PaddedSum
 from muster.common.secure.sharing import PRIME, joined, shares_of, split
 from muster.common.secure.steps import StepRequest, SumStep, decode_step
@@ -96,12 +96,14 @@ def test_pads_cancel_and_leave_the_exact_sum() -> None:
 
 
 def test_two_devices_agree_on_a_key_for_each_attempt_and_purpose() -> None:
-    a, b = b"a" * 32, b"b" * 32
-    key = agreed_key(a, public_of(b), "pad", b"1")
-    assert key == agreed_key(b, public_of(a), "pad", b"1")
-    assert key not in (agreed_key(a, public_of(b), "pad", b"2"), None)
-    assert key != agreed_key(a, public_of(b), "other", b"1")
-    assert agreed_key(a, bytes(32), "pad", b"1") is None  # no point of the curve
+    a, b = PrivateKey(b"a" * 32), PrivateKey(b"b" * 32)
+    agreed = a.agree(b.public)
+    assert agreed is not None
+    assert agreed == b.agree(a.public)
+    key = derived_key(agreed, "pad", b"1")
+    assert len({key, derived_key(agreed, "pad", b"2"), derived_key(agreed, "other", b"1")}) == 3
+    assert key == pad_key(agreed, b"1")
+    assert a.agree(bytes(32)) is None  # no point of the curve
 
 
 def test_sealed_shares_that_were_changed_are_not_taken() -> None:

@@ -17,7 +17,7 @@ from muster.client.device.opened import OpenedSums
 from muster.common.events import Event, SecureStep, SecureSumFailed
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Key, Update
-from muster.common.secure.keys import pad_key, public_of
+from muster.common.secure.keys import PrivateKey, pad_key
 from muster.common.secure.padded import PaddedSum
 from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, StepRequest, SumStep, decode_step
@@ -347,11 +347,10 @@ async def test_a_late_update_stays_hidden_without_the_pads_in_common(tmp_path: P
     assert missing == {"d0"}
     secret, asked = revealed(late, 0)
     keys = {r.device: said for r, said in late.asked if r.step is SumStep.KEYS and said}
-    assert public_of(secret) == keys[0][KEYS_BYTES // 2 :]
-    in_common = [
-        pad_key(secret, keys[other][KEYS_BYTES // 2 :], asked.attempt) for other in range(1, 5)
-    ]
-    pads = [(pad, True) for pad in in_common if pad is not None]
+    key = PrivateKey(secret)
+    assert key.public == keys[0][KEYS_BYTES // 2 :]
+    agreed = [key.agree(keys[other][KEYS_BYTES // 2 :]) for other in range(1, 5)]
+    pads = [(pad_key(secret, asked.attempt), True) for secret in agreed if secret is not None]
     assert len(pads) == 4
     assert without_pads(late, pads) != right(late, ["d0"])
 

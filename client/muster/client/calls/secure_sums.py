@@ -21,7 +21,7 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Body, Call, SumHeader, SumRequest
 from muster.common.secure.graph import LEAST
-from muster.common.secure.keys import agreed_key, pad_key, public_of, seal, unseal
+from muster.common.secure.keys import PrivateKey, derived_key, pad_key, seal, unseal
 from muster.common.secure.padded import PaddedSum
 from muster.common.secure.sharing import SECRET_BYTES, SHARE_BYTES, split
 from muster.common.secure.steps import StepRequest, SumStep, decode_step
@@ -35,9 +35,12 @@ class _Attempt:
 
     def __init__(self, request: StepRequest) -> None:
         self.name, self.device = request.attempt, request.device
-        self.sealing_key, self.pad_key, self.own_pad = (
+        sealing, self.pad_secret, self.own_pad = (
             secrets.token_bytes(SECRET_BYTES) for _ in range(3)
         )
+        self.sealing_key, self.pad_key = PrivateKey(sealing), PrivateKey(self.pad_secret)
+        self.sealing: dict[int, bytes] = {}
+        """By neighbour, what the keys for their shares are derived from."""
         self.neighbours: Mapping[int, bytes] = {}
         self.threshold = 0
         self.own_share = b""
@@ -95,7 +98,7 @@ class SecureDevice:
             return None
         match request.step:
             case SumStep.KEYS:
-                reply: bytes | None = public_of(attempt.sealing_key) + public_of(attempt.pad_key)
+                reply: bytes | None = attempt.sealing_key.public + attempt.pad_key.public
             case SumStep.SHARES:
                 reply = _shares(attempt, request)
             case SumStep.UPDATE:
@@ -145,20 +148,21 @@ def _shares(attempt: _Attempt, request: StepRequest) -> bytes | None:
     attempt.neighbours, attempt.threshold = dict(request.records), threshold
     places = [attempt.device + 1, *(index + 1 for index in attempt.neighbours)]
     own_pad = split(attempt.own_pad, places, threshold)
-    pad = split(attempt.pad_key, places, threshold)
+    pad = split(attempt.pad_secret, places, threshold)
     attempt.own_share = own_pad[0]
     sealed = []
     for (index, keys), *both in zip(request.records, own_pad[1:], pad[1:], strict=True):
-        key = _sealing_key(attempt, keys, attempt.device, index)
-        if key is None:
+        if (agreed := attempt.sealing_key.agree(keys[:_KEY_BYTES])) is None:
             return None
-        sealed.append(seal(key, b"".join(both)))
+        attempt.sealing[index] = agreed
+        sealed.append(seal(_sealing_key(attempt, attempt.device, index), b"".join(both)))
     return b"".join(sealed)
 
 
-def _sealing_key(attempt: _Attempt, keys: bytes, sender: int, receiver: int) -> bytes | None:
+def _sealing_key(attempt: _Attempt, sender: int, receiver: int) -> bytes:
+    neighbour = receiver if sender == attempt.device else sender
     purpose = f"shares of {sender} for {receiver}"
-    return agreed_key(attempt.sealing_key, keys[:_KEY_BYTES], purpose, attempt.name)
+    return derived_key(attempt.sealing[neighbour], purpose, attempt.name)
 
 
 def _padded(attempt: _Attempt, request: StepRequest, sum: ExactSum) -> bytes | None:
@@ -171,12 +175,12 @@ def _padded(attempt: _Attempt, request: StepRequest, sum: ExactSum) -> bytes | N
         keys = attempt.neighbours.get(index)
         if keys is None:
             return None
-        key = _sealing_key(attempt, keys, index, attempt.device)
-        pad = pad_key(attempt.pad_key, keys[_KEY_BYTES:], attempt.name)
-        shares = None if key is None else unseal(key, sealed)
-        if shares is None or pad is None:
+        shares = unseal(_sealing_key(attempt, index, attempt.device), sealed)
+        agreed = attempt.pad_key.agree(keys[_KEY_BYTES:])
+        if shares is None or agreed is None:
             return None
         held[index] = shares
+        pad = pad_key(agreed, attempt.name)
         total.pad(pad, attempt.device < index)
     attempt.held = held
     total.pad(attempt.own_pad, True)

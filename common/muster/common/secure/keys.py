@@ -10,21 +10,33 @@ _NONCE = bytes(12)
 """A key encrypts one message in one direction of one attempt, so the nonce may be constant."""
 
 
-def agreed_key(private: bytes, public: bytes, purpose: str, attempt: bytes) -> bytes | None:
-    """The key of 32 bytes that two devices have in common for a purpose; None if the public key is
-    none."""
-    try:
-        own = X25519PrivateKey.from_private_bytes(private)
-        secret = own.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        return None
+class PrivateKey:
+    """A private key of X25519.
+
+    Attributes:
+        public: its public key.
+
+    Args:
+        secret: 32 bytes.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(secret)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def agree(self, public: bytes) -> bytes | None:
+        """The secret that the owners of both keys have in common; None if `public` is no public
+        key. Keys are derived from it."""
+        try:
+            return self._key.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            return None
+
+
+def derived_key(agreed: bytes, purpose: str, attempt: bytes) -> bytes:
+    """The key of 32 bytes that two devices have in common for a purpose in an attempt."""
     info = b"muster secure sum, " + purpose.encode() + b", " + attempt
-    return HKDF(SHA256(), 32, None, info).derive(secret)
-
-
-def public_of(private: bytes) -> bytes:
-    """The public key of a private key of 32 bytes."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return HKDF(SHA256(), 32, None, info).derive(agreed)
 
 
 def seal(key: bytes, shares: bytes) -> bytes:
@@ -40,6 +52,6 @@ def unseal(key: bytes, sealed: bytes) -> bytes | None:
         return None
 
 
-def pad_key(private: bytes, public: bytes, attempt: bytes) -> bytes | None:
+def pad_key(agreed: bytes, attempt: bytes) -> bytes:
     """The key of the pad of two devices."""
-    return agreed_key(private, public, "pad", attempt)
+    return derived_key(agreed, "pad", attempt)

@@ -17,7 +17,7 @@ from muster.common.events import SecureStep, SecureSumFailed, Tell
 from muster.common.exact_sum import ExactSum
 from muster.common.partial_sums import ROUNDING
 from muster.common.secure.graph import LEAST, Sharing, neighbours_of, sharing_of
-from muster.common.secure.keys import pad_key, public_of
+from muster.common.secure.keys import PrivateKey, pad_key
 from muster.common.secure.padded import PaddedSum
 from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, reply_bytes
@@ -304,12 +304,13 @@ class _Attempt:
         if device in self.padded:
             self._total.pad(secret, False)
             return True
-        if public_of(secret) != keys[device][KEYS_BYTES // 2 :]:
+        key = PrivateKey(secret)
+        if key.public != keys[device][KEYS_BYTES // 2 :]:
             return False
         for other in self._among(device, sharing & self.padded):
-            pad = pad_key(secret, keys[other][KEYS_BYTES // 2 :], self._name)
-            assert pad is not None  # the other device has agreed on it
-            self._total.pad(pad, other > device)
+            agreed = key.agree(keys[other][KEYS_BYTES // 2 :])
+            assert agreed is not None  # the other device has agreed on it
+            self._total.pad(pad_key(agreed, self._name), other > device)
         return True
 
 
