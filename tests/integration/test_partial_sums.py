@@ -14,6 +14,7 @@ from muster.client.connection.transport_errors import error_of
 from muster.common.errors import RemoteProtocolError, RunFailed
 from muster.common.exact_sum import ExactSum
 from muster.common.partial_sums import encode_partial_sum, partial_sum_lengths
+from muster.common.secure.steps import KEYS_BYTES
 from muster.common.testing import ManualClock
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum
@@ -436,3 +437,68 @@ async def test_a_process_that_is_revoked_before_it_is_asked_is_not_waited_for(
     await alone.send(alone.update(8.0, attempt=(await alone.called()).attempt))
     assert (await w.finish())[0] == "completed"
     assert model_of(w) == [8.0] * PARAMETERS
+
+
+# --- replies to the steps of secure sums, which come in messages of Attend -----------------------
+
+KEYS = bytes(KEYS_BYTES)
+
+
+def reply(number: int, body: bytes, /, **changed: Any) -> pb.DeviceMessage:
+    stated = {"number": number, "length": len(body), "checksum": checksum(body), **changed}
+    return pb.DeviceMessage(reply=pb.SumReply(header=pb.SumHeader(**stated), body=body))
+
+
+async def asked_for_keys(world: MakeWorld) -> tuple[World, Peer, int]:
+    """A server that has asked three devices for their keys; the first of them, and the number of
+    its request."""
+    w = await world(clients="abc", partial_sums=True, minimum=3, secure={})
+    peers = [await w.attend(client) for client in "abc"]
+    for peer in peers:
+        await answer(peer, dict.fromkeys("abc", 1.0))
+    return w, peers[0], (await asked(peers[0])).sum.number
+
+
+async def ended(peer: Peer) -> None:
+    while True:
+        await peer.read()
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"checksum": bytes(16)}, "64 bytes in reply to 1 are not those"),
+        ({"body": KEYS[1:]}, "63 bytes in reply to 1 are not those"),
+        ({"length": 65}, "a sum of 65 bytes; expected 64"),
+        ({"number": 2}, "not that of the devices of this session"),
+        ({"missing": ["b"]}, "names of devices that are in it"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str(*value),
+)
+async def test_a_wrong_reply_ends_the_stream(
+    world: MakeWorld, changed: dict[str, Any], why: str
+) -> None:
+    _, peer, number = await asked_for_keys(world)
+    message = reply(number, KEYS, **{k: v for k, v in changed.items() if k != "body"})
+    message.reply.body = changed.get("body", KEYS)
+    await peer.stream.write(message)
+    assert why in str(await refused(ended(peer)))
+
+
+async def test_a_reply_that_nobody_waits_for_is_passed_over(world: MakeWorld) -> None:
+    w, peer, number = await asked_for_keys(world)
+    await peer.stream.write(reply(number + 1000, KEYS))
+    for _ in range(2):  # the second one comes too late
+        await peer.stream.write(reply(number, KEYS))
+    peers = [await w.attend(client) for client in "bc"]  # they are asked again
+    for other in peers:
+        await other.stream.write(reply((await asked(other)).sum.number, KEYS))
+    step = await w.until("secure_step", step="keys", answered=3)
+    assert step["asked"] == 3
+
+
+async def test_a_sum_is_no_reply(world: MakeWorld) -> None:
+    _, peer, request = await ready(world)
+    right = sum_for(request, VALUES)
+    await peer.stream.write(reply(request.sum.number, right))
+    assert "are not those that were asked for" in str(await refused(ended(peer)))

@@ -245,11 +245,11 @@ def has_body(answer: Answer) -> bool:
 def test_answers_come_back(said: list[tuple[Answer, bytes]]) -> None:
     wire = messages.encode_answers(said)
     expected = [(answer, body if has_body(answer) else b"") for answer, body in said]
-    assert messages.decode_from_device(wire) == (expected, [])
+    assert messages.decode_from_device(wire) == (expected, [], None)
     # It is what any protobuf runtime reads, and what it writes is what is read here.
     plain = pb.DeviceMessage.FromString(wire)
     assert list(plain.bodies) == [body for answer, body in said if has_body(answer)]
-    assert messages.decode_from_device(plain.SerializeToString()) == (expected, [])
+    assert messages.decode_from_device(plain.SerializeToString()) == (expected, [], None)
 
 
 @pytest.mark.parametrize(
@@ -300,6 +300,15 @@ def test_reports_in_advance_are_one_for_each_step(away: int, reports: int) -> No
 def test_the_header_of_a_sum_comes_back(header: SumHeader, offset: int) -> None:
     sent = messages.encode_sum_header(header, offset).SerializeToString()
     assert messages.decode_sum_header(pb.SumMessage.FromString(sent)) == (header, offset)
+
+
+@given(
+    st.builds(SumHeader, LARGE, LARGE, st.binary(min_size=16, max_size=16), CLIENTS),
+    st.binary(max_size=40),
+)
+def test_the_reply_to_a_step_comes_back(header: SumHeader, body: bytes) -> None:
+    wire = messages.encode_reply(header, body)
+    assert messages.decode_from_device(wire) == ([], [], (header, body))
 
 
 @pytest.mark.parametrize(
@@ -377,7 +386,7 @@ def decode_alone(answer: pb.Answer) -> None:
     )
 )
 def test_what_devices_tell_unasked_comes_back(seen: list[Observation]) -> None:
-    assert messages.decode_from_device(messages.encode_heartbeat(seen)) == ([], seen)
+    assert messages.decode_from_device(messages.encode_heartbeat(seen)) == ([], seen, None)
 
 
 @given(

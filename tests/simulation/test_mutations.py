@@ -278,10 +278,10 @@ def test_a_device_that_opens_two_sums_of_a_round_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device drops out, the others open their sum, and the server dies before it commits it."""
-    drops_out = Kill("dev-0001", 31)
+    drops_out = Kill("dev-0001", 25)
     plans = [
         HistoryPlan("wall-secure-sums", 0, (drops_out, Kill("server", step)))
-        for step in range(270, 300, 2)
+        for step in range(150, 180, 2)
     ]
     assert not violations(simulated, plans)
     monkeypatch.setattr(OpenedSums, "may_open", lambda self, round, digest: True)

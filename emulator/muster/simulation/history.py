@@ -526,8 +526,9 @@ class History:
             committed = message.committed
             self._announced = max(self._announced, committed.round if committed else 0)
             self._revealed.asked(target, message)
-        elif method.endswith("/SubmitSum") and target == "server":
-            self._revealed.submitted(source, frame.payload)
+        elif method.endswith("/Attend"):
+            if (reply := messages.decode_from_device(frame.payload).reply) is not None:
+                self._revealed.replied(source, reply[0])
 
     # --- trace and messages ----------------------------------------------------------------------
 

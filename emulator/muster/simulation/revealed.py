@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from muster.common.exchange import ToDevice
+from muster.common.exchange import SumHeader, ToDevice
 from muster.common.secure.steps import StepRequest, SumStep, decode_step, reply_bytes
-from muster.wire import messages
 
 _OWN_PAD, _KEY = b"\1", b"\0"
 """The two kinds of shares, as the records of a request for an opening ask for them."""
@@ -46,11 +45,10 @@ class RevealedShares:
             opening = _Opening(key.client, key.round, request, about)
             self._asked[process, wanted.number] = opening
 
-    def submitted(self, process: str, part: bytes) -> None:
-        """A process has sent a part of its reply to the server."""
-        header = messages.sum_header_in(part)
-        opening = None if header is None else self._asked.get((process, header.number))
-        if header is None or opening is None or opening.request.step is not SumStep.OPENING:
+    def replied(self, process: str, header: SumHeader) -> None:
+        """A process has sent a reply to the server."""
+        opening = self._asked.get((process, header.number))
+        if opening is None or opening.request.step is not SumStep.OPENING:
             return
         # A process may still send its reply to a server that is dead.
         if header.length == reply_bytes(opening.request, 0) and opening not in self._given:

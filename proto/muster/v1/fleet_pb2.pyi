@@ -575,7 +575,7 @@ class SumRequest(_message.Message):
     """The sum is complete with the updates of this message; SubmitSum follows."""
     step: _builtins.bytes
     """A step of a secure sum (muster.common.secure.steps): the message asks one device for it, and not
-    for the sum. SubmitSum follows with the reply, or with the device as missing if it refuses. At most
+    for the sum. A SumReply follows, or SubmitSum with a long reply. At most
     STEP_BYTES of muster.common.bounds. Empty: the sum is asked for.
     """
     @_builtins.property
@@ -728,6 +728,7 @@ class DeviceMessage(_message.Message):
     BODIES_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    REPLY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def bodies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Bodies of the updates in the answers, in the same order, as the group's codec writes them."""
@@ -736,20 +737,50 @@ class DeviceMessage(_message.Message):
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def reply(self) -> Global___SumReply: ...
     def __init__(
         self,
         *,
         bodies: _abc.Iterable[_builtins.bytes] | None = ...,
         answers: _abc.Iterable[Global___Answer] | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        reply: Global___SumReply | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "reply", b"reply"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "bodies", b"bodies", "heartbeat", b"heartbeat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "bodies", b"bodies", "heartbeat", b"heartbeat", "reply", b"reply"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeviceMessage: _TypeAlias = DeviceMessage  # noqa: Y015
+
+@_typing.final
+class SumReply(_message.Message):
+    """The reply to a step of a secure sum, or the device as missing if it refuses. A reply that is longer
+    than an inline body travels by SubmitSum.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    body: _builtins.bytes
+    @_builtins.property
+    def header(self) -> Global___SumHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___SumHeader | None = ...,
+        body: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumReply: _TypeAlias = SumReply  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):

@@ -301,10 +301,12 @@ class FromDevice(NamedTuple):
     Attributes:
         answers: answers, each with the body of its update.
         seen: observations of a heartbeat.
+        reply: to a step of a secure sum, with its header.
     """
 
     answers: Sequence[tuple[Answer, Body]]
     seen: Sequence[Observation]
+    reply: tuple[SumHeader, bytes] | None = None
 
 
 def encode_answers(answers: Sequence[tuple[Answer, Body]]) -> bytes:
@@ -351,6 +353,13 @@ def _fill_answer(out: pb.Answer, answer: Answer) -> None:
         out.valuation.CopyFrom(encode_valuation(answer.valuation))
 
 
+def encode_reply(header: SumHeader, body: Body) -> bytes:
+    """Encode the reply to a step of a secure sum as a serialised `pb.DeviceMessage`."""
+    reply = pb.SumReply(header=encode_sum_header(header, 0).header, body=bytes(body))
+    encoded: bytes = pb.DeviceMessage(reply=reply).SerializeToString()
+    return encoded
+
+
 def decode_from_device(data: bytes) -> FromDevice:
     """Decode a serialised `pb.DeviceMessage`.
 
@@ -370,7 +379,14 @@ def decode_from_device(data: bytes) -> FromDevice:
     seen = list(map(_decode_observation, heartbeat))
     _check_once([answer.key.client for answer, _ in answers])
     _check_once([observation.client for observation in seen])
-    return FromDevice(answers, seen)
+    return FromDevice(answers, seen, _decode_reply(message))
+
+
+def _decode_reply(message: pb.DeviceMessage) -> tuple[SumHeader, bytes] | None:
+    if not message.HasField("reply"):
+        return None
+    header, _ = _decode_sum_header(message.reply.header)
+    return header, message.reply.body
 
 
 def _decode_answer(answer: pb.Answer) -> Answer:
@@ -604,7 +620,10 @@ def decode_sum_header(message: pb.SumMessage) -> tuple[SumHeader, int]:
     """Decode the header of SubmitSum, and the byte from which the sum follows."""
     if message.WhichOneof("part") != "header":
         raise RemoteProtocolError("SubmitSum begins with a header")
-    header = message.header
+    return _decode_sum_header(message.header)
+
+
+def _decode_sum_header(header: pb.SumHeader) -> tuple[SumHeader, int]:
     if header.length and len(header.checksum) != _CHECKSUM_BYTES:
         raise RemoteProtocolError(
             f"a checksum of {len(header.checksum)} bytes; expected {_CHECKSUM_BYTES}"
@@ -613,12 +632,6 @@ def decode_sum_header(message: pb.SumMessage) -> tuple[SumHeader, int]:
     decoded = SumHeader(header.number, length, header.checksum, tuple(header.missing))
     # A process that does not know how much arrived sends an offset that is always wrong.
     return decoded, _bounded(header.offset, "offset", (1 << 63) - 1)
-
-
-def sum_header_in(data: bytes) -> SumHeader | None:
-    """The header in a serialised `pb.SumMessage`; None: it has a chunk."""
-    message = _parsed(pb.SumMessage, data)
-    return decode_sum_header(message)[0] if message.WhichOneof("part") == "header" else None
 
 
 def encode_fingerprint(fingerprint: Fingerprint) -> pb.Fingerprint:

@@ -11,7 +11,7 @@ import grpc
 
 from muster.client.connection.transport_errors import error_of
 from muster.common.errors import Interrupted
-from muster.common.exchange import Answer, Body, Observation, ToDevice
+from muster.common.exchange import Answer, Body, Observation, SumHeader, ToDevice
 from muster.wire import messages
 
 
@@ -44,6 +44,10 @@ class Attendance:
     async def answer(self, answers: Sequence[tuple[Answer, Body]]) -> None:
         """Answer calls. Each answer comes with the body of its inline update, or an empty body."""
         await self._write(messages.encode_answers(answers))
+
+    async def reply(self, header: SumHeader, body: Body) -> None:
+        """Reply to a step of a secure sum."""
+        await self._write(messages.encode_reply(header, body))
 
     async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
         await self._write(messages.encode_heartbeat(seen))

@@ -24,7 +24,7 @@ from muster.common.errors import (
     Unauthenticated,
     Unencodable,
 )
-from muster.common.exchange import Outcome, Reason, Receipt, Update
+from muster.common.exchange import Outcome, Reason, Receipt, SumHeader, Update
 from muster.server.account.traffic import Transfer
 from muster.server.coordination.coordinator import Coordinator
 from muster.server.coordination.shared_links import least_lines
@@ -265,6 +265,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 self._coordinator.answered(pack, message.answers)
             for seen in message.seen:
                 self._coordinator.receiver.see(pack, seen)
+            if message.reply is not None:
+                self._replied(pack, *message.reply)
+
+    def _replied(self, pack: ConnectedPack, header: SumHeader, body: bytes) -> None:
+        """Take the reply to a step of a secure sum."""
+        sum = self._coordinator.sums.reply(pack, header, body)
+        if sum is not None:
+            traffic = self._coordinator.receiver.pending.traffic
+            with traffic.upload(sum.key, self._clock.now()) as transfer:
+                transfer.bytes += len(body)
+                transfer.ending = "complete"
 
     @staticmethod
     async def _write(outbox: Outbox, context: Context) -> None:

@@ -16,7 +16,7 @@ from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.fleet import Fleet
 from muster.server.fleet.patience import Patience
 from muster.server.updates.round_updates import PendingUpdate
-from muster.server.updates.uploads import ArrivingBytes, HeldBody, UploadFiles
+from muster.server.updates.uploads import ArrivingBytes, HeldBody, UploadFiles, WholeBytes
 from muster.wire import CHUNK_BYTES
 
 _DAMAGED = 5
@@ -92,8 +92,11 @@ class Asked(NamedTuple):
 
 
 class ArrivedSum:
-    """The bytes of a partial sum, or of a step of a secure one, which arrive chunk by chunk in a
-    file without a name.
+    """The bytes of a partial sum, or of a step of a secure one. They arrive chunk by chunk in a
+    file without a name, or came in one message.
+
+    Args:
+        body: what came in one message; None: it arrives chunk by chunk.
 
     Attributes:
         missing: clients whose updates are not in the sum.
@@ -105,7 +108,12 @@ class ArrivedSum:
     """
 
     def __init__(
-        self, files: UploadFiles, wanted: WantedSum, header: SumHeader, parameters: int
+        self,
+        files: UploadFiles,
+        wanted: WantedSum,
+        header: SumHeader,
+        parameters: int,
+        body: bytes | None = None,
     ) -> None:
         self.wanted = wanted
         self.header = header
@@ -124,7 +132,9 @@ class ArrivedSum:
                 f"{parameters} parameters"
             )
         self._fine = header.length == lengths[-1]
-        self._bytes = ArrivingBytes(files, header.length)
+        self._bytes = (
+            ArrivingBytes(files, header.length) if body is None else WholeBytes(body, header.length)
+        )
         self.senders = 0
 
     @property
@@ -156,6 +166,7 @@ class ArrivedSum:
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self.header.length}; "
                 f"expected at most {CHUNK_BYTES} at a time, and not more than the header stated"
             )
+        assert isinstance(self._bytes, ArrivingBytes)  # nothing is written to what came whole
         self._bytes.append(chunk)
 
     def damaged(self) -> bool:
@@ -380,6 +391,43 @@ class PartialSums:
         Raises:
             RemoteProtocolError: the sum is another process's, or its header is impossible.
         """
+        wanted = self._wanted_of(pack, header)
+        if wanted is None:
+            return None
+        if wanted.arriving is None or wanted.arriving.header != header:
+            arriving = ArrivedSum(self._files, wanted, header, self._parameters)
+            self._forget(wanted)
+            wanted.arriving = arriving
+        wanted.arriving.senders += 1
+        return wanted.arriving
+
+    def reply(self, pack: ConnectedPack, header: SumHeader, body: bytes) -> ArrivedSum | None:
+        """Take the reply to a step of a secure sum that came in one message. None: nobody waits
+        for it any more. `exchange` is responsible for closing it.
+
+        Raises:
+            RemoteProtocolError: it is another process's, impossible, or not the reply that its
+                header states.
+        """
+        wanted = self._wanted_of(pack, header)
+        if wanted is None:
+            return None
+        reply = ArrivedSum(self._files, wanted, header, self._parameters, body)
+        if not wanted.step or not reply.complete or reply.damaged():
+            raise RemoteProtocolError(
+                f"{len(body)} bytes in reply to {header.number} are not those that were asked for"
+            )
+        self._forget(wanted)
+        wanted.arrived.set_result(reply)
+        self._patience.renew()
+        return reply
+
+    def _wanted_of(self, pack: ConnectedPack, header: SumHeader) -> WantedSum | None:
+        """What a process sends; None: nobody waits for it.
+
+        Raises:
+            RemoteProtocolError: another process was asked for it.
+        """
         wanted = self._wanted.get(header.number)
         if wanted is None or wanted.arrived.done():
             return None
@@ -387,12 +435,7 @@ class PartialSums:
             raise RemoteProtocolError(
                 f"the sum {header.number} is not that of the devices of this session"
             )
-        if wanted.arriving is None or wanted.arriving.header != header:
-            arriving = ArrivedSum(self._files, wanted, header, self._parameters)
-            self._forget(wanted)
-            wanted.arriving = arriving
-        wanted.arriving.senders += 1
-        return wanted.arriving
+        return wanted
 
     def expects(self, sum: ArrivedSum, sender: int) -> bool:
         """Whether a call may go on to send a sum.

@@ -216,6 +216,24 @@ class ArrivingBytes:
             self._file = None
 
 
+class WholeBytes:
+    """Bytes that came in one message, in memory; see `ArrivingBytes`."""
+
+    def __init__(self, data: bytes, length: int) -> None:
+        self.received = len(data)
+        self.complete = self.received == length
+        self._data = data
+
+    def checksum(self) -> bytes:
+        return xxhash.xxh3_128_digest(self._data)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def close(self) -> None:
+        """There is no file."""
+
+
 class Upload:
     """The body of a large update while its chunks arrive.
 
