@@ -50,6 +50,9 @@ def _verify_from_device(found: messages.FromDevice) -> None:
     assert same([(answer, bytes(body)) for answer, body in back.answers], answers)
     seen = list(found.seen)
     assert same(messages.decode_from_device(messages.encode_heartbeat(seen)).seen, seen)
+    if found.reply is not None:
+        back = messages.decode_from_device(messages.encode_reply(*found.reply))
+        assert same(back.reply, found.reply)
 
 
 def _verify_to_device(found: ToDevice) -> None:
@@ -66,11 +69,13 @@ def _device_messages() -> list[bytes]:
         client="c", decision=pb.DECISION_DECLINE, away_steps=1,
         foreseen=[pb.Foreseen(state=STATE, x=[1.0])],
     )  # fmt: skip
+    reply = pb.SumReply(header=pb.SumHeader(number=1, length=4, checksum=bytes(16)), body=bytes(4))
     holding = pb.Answer(client="d", decision=pb.DECISION_ACCEPT, update=HELD)
     return [
         pb.DeviceMessage(bodies=[bytes(4)], answers=[ANSWER, declined]).SerializeToString(),
         pb.DeviceMessage(answers=[announcing, holding]).SerializeToString(),
         pb.DeviceMessage(heartbeat=heartbeat).SerializeToString(),
+        pb.DeviceMessage(reply=reply).SerializeToString(),
     ]
 
 
