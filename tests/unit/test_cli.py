@@ -356,7 +356,7 @@ def test_traces_are_written_as_csv_or_json_alone(muster: Muster) -> None:
     found = {1: {"active": [0], "inactive": [50], "finish_time": 180}}
     Path("behave").write_bytes(pickle.dumps(found))
     assert_refused(muster("trace", "import", "behave", "out.txt"), "out.txt is neither .csv nor")
-    assert_refused(muster("trace", "import", "none", "out.csv"), "cannot read the traces none")
+    assert_refused(muster("trace", "import", "none", "out.csv"), "none cannot be read")
 
 
 def test_a_recorded_link_is_imported_and_told(muster: Muster, tmp_path: Path) -> None:

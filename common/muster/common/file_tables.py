@@ -1,10 +1,11 @@
-"""Tables in files with a header: CSV, or Parquet.
+"""Tables in files with a header: CSV, which may be gzip, or Parquet.
 
 All readers of one file share its table until it changes. A cell is text; a message names the line
 of a CSV file, and the row of a Parquet file.
 """
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from muster.common.bounds import LARGEST
 from muster.common.installation import install_command
+from muster.common.recorded_lines import content_of
 
 Cells = NDArray[Any]
 """The cells of a column: float64, or text."""
@@ -185,9 +187,12 @@ def _read(path: Path, shown: str, changed_ns: int, size: int) -> FileTable:
 
 
 def _csv(path: Path, shown: str) -> FileTable:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, skipinitialspace=True)
-        rows = [(reader.line_num, row) for row in reader]
+    text = content_of(path).decode()
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise ValueError(f"{shown}, line {line}: expected text, found a byte 0")
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    rows = [(reader.line_num, row) for row in reader]
     while rows and not rows[-1][1]:
         rows.pop()
     (_, header), *rest = rows or [(1, [])]

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from muster.common.config import validate
 from muster.common.file_tables import read_table
+from muster.emulator.scenario.scenario import Scenario
 
 pytest.importorskip("pyarrow")
 
@@ -32,3 +34,15 @@ def test_what_is_no_parquet_file_or_has_gaps_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"rtt_ms": [1.0, None]}).to_parquet(path)
     with pytest.raises(ValueError, match=r"t\.parquet, row 2.* in column 'rtt_ms'"):
         read_table(str(path)).numbers("rtt_ms")
+
+
+def test_a_table_of_devices_in_parquet_gives_each_device_its_link(tmp_path: Path) -> None:
+    path = tmp_path / "devices.parquet"
+    pd.DataFrame({"down_mbps": [8.0, 2.0], "rtt_ms": [40, 300]}).to_parquet(path, index=False)
+    values = {
+        "name": "brought", "task": {"name": "linear", "dimension": 5}, "server": {"rounds": 2},
+        "groups": [{"name": "g", "count": 2, "table": str(path)}],
+    }  # fmt: skip
+    given = validate(Scenario, values, "test")
+    shapes = given.groups[0].link.shapes_of(given.seed, ["g-0000", "g-0001"], range(2))
+    assert [(each.down_bps, each.rtt_s) for each in shapes] == [(8e6, 0.04), (2e6, 0.3)]

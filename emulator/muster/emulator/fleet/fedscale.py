@@ -11,6 +11,7 @@ from pathlib import Path
 
 from muster.client.availability.traces import AvailabilityTrace
 from muster.common.errors import ConfigError
+from muster.common.recorded_lines import content_of
 from muster.emulator.fleet.plain_pickle import load_plain
 
 
@@ -54,9 +55,11 @@ def _plain(path: Path) -> object:
             f'availability = {{ kind = "trace", file = "{path.name}" }}'
         )
     try:
-        return load_plain(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read the traces {path}: {error.strerror}") from None
+        content = content_of(path)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    try:
+        return load_plain(content)
     except ValueError as error:
         raise ConfigError(
             f"{path}: expected a pickle of only dicts, lists, numbers and text, {error}; no code "

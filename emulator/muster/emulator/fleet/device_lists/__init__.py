@@ -13,6 +13,7 @@ from pathlib import Path
 
 from muster.common.errors import ConfigError, listed
 from muster.common.files import write_atomic
+from muster.common.recorded_lines import content_of
 from muster.emulator.fleet.device_lists import bouquetfl, fedscale, flash, scores
 from muster.emulator.fleet.device_lists.contract import (
     DeviceListFormat,
@@ -43,9 +44,9 @@ def import_devices(
             cannot have.
     """
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        content = content_of(path)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     name = format or next((name for name in FORMATS if FORMATS[name].matches(content)), None)
     if name is None:
         raise ConfigError(

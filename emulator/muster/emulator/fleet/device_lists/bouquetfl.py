@@ -14,6 +14,7 @@ from typing import Any
 
 from muster.common.errors import listed
 from muster.common.file_tables import FileTable, read_table
+from muster.common.recorded_lines import content_of
 from muster.emulator.fleet.device_lists.contract import (
     DeviceListFormat,
     ImportedDevices,
@@ -79,11 +80,7 @@ def _places(path: Path, entries: Sequence[Any], options: ImportOptions) -> Impor
 
 
 def _round_trips(path: Path, names: Sequence[str], server: str) -> list[float]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    edges = _toml(path, content).get("edges")
+    edges = _toml(path, content_of(path)).get("edges")
     if not isinstance(edges, list):
         raise ValueError(f"{path}: expected BouquetFL's [[edges]] with pings between places")
     found = {server: 0.0}
@@ -174,15 +171,19 @@ def _required(table: FileTable, name: str) -> str:
     return found
 
 
+_CLOCK = re.compile(r"(?:\d{1,3}(?:\.\d+)? to )?(\d{1,3}(?:\.\d+)?) GHz")
+"""The fastest clock of a processor."""
+
+
 def _cpu_power(place: str, cores: str, clock: str) -> float:
     """Cores times GHz: `cores` is like "6 / 12" (with threads), `clock` like "3.6 to 4.2 GHz"."""
-    core, ghz = re.match(r"\d+", cores.strip()), re.findall(r"\d+(?:\.\d+)?", clock)
-    if core is None or not ghz or not clock.strip().endswith("GHz"):
+    core, ghz = re.match(r"\d+", cores.strip()), _CLOCK.fullmatch(clock.strip())
+    if core is None or ghz is None:
         raise ValueError(
             f'{place}: expected cores like "6 / 12" and a clock like "3.6 to 4.2 GHz", found '
             f"{cores!r} and {clock!r}"
         )
-    return int(core[0]) * float(ghz[-1])
+    return int(core[0]) * float(ghz[1])
 
 
 FORMAT = DeviceListFormat(

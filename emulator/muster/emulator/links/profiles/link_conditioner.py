@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from muster.emulator.links.profiles.profile import ForeignLink, number_in, tables_in
+from muster.emulator.links.profiles.profile import ForeignLink, named_tables_in, number_in
 
 _UNITS = (1e3, 1e6)
 _BROKEN = plistlib.InvalidFileException, ExpatError
@@ -45,15 +45,9 @@ _WAYS = ("Downlink", "Uplink")
 
 def _named(found: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The profiles with their names: the keys under which they are, or their own."""
-    names = {
-        id(value): str(key)
-        for table in tables_in(found)
-        for key, value in table.items()
-        if isinstance(value, Mapping)
-    }
-    for number, table in enumerate(tables_in(found), start=1):
+    for number, (key, table) in enumerate(named_tables_in(found), start=1):
         if "DownlinkBandwidth" in table:
-            yield str(table.get("Name", names.get(id(table), f"profile {number}"))), table
+            yield str(table.get("Name", key or f"profile {number}")), table
 
 
 def _unit(table: Mapping[str, Any], way: str) -> float:

@@ -7,7 +7,7 @@ unless a distribution is named.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from muster.common.jitter import JitterDistribution
@@ -30,6 +30,19 @@ _RATE = re.compile(rf"\brate\s+{_NUMBER}([a-z]+)")
 _LIMIT = re.compile(rf"\blimit\s+{_NUMBER}([a-z]*)")
 _LATENCY = re.compile(rf"\blatency\s+{_NUMBER}([a-z]*)")
 _DEVICE = re.compile(r"\bdev\s+(\S+)")
+_DELETES = re.compile(r"\bqdisc\s+del(ete)?\b")
+_CHANGES = re.compile(r"\bqdisc\s+(change|replace)\b")
+_CLASSES = re.compile(r"\b(htb|hfsc)\b.*\b(rate|ls|ul|sc)\b")
+_LEFT_OUT = re.compile(r"\b(duplicate|corrupt|reorder|slot|gap|ecn)\b")
+
+_FORMS = {
+    "delay": _DELAY,
+    "loss": _LOSS,
+    "rate": _RATE,
+    "limit": _LIMIT,
+    "latency": _LATENCY,
+}
+"""The quantities of a command, each with its form."""
 
 _JITTERS: dict[str | None, tuple[JitterDistribution, float]] = {
     None: ("uniform", 1 / math.sqrt(3)),
@@ -57,13 +70,20 @@ def read(content: bytes) -> Sequence[ForeignLink]:
     ways = {"down": _Way(), "up": _Way()}
     jitter_s, distribution, loss, run = 0.0, None, 0.0, 1.0
     notes = ["delays are one way"]
-    for number, line in enumerate(content.decode(errors="replace").splitlines(), start=1):
+    for number, line in _commands(content.decode(errors="replace")):
         text = line.strip().lower()
-        if not re.search(r"\b(netem|tbf)\b", text) or text.startswith("#"):
+        if text.startswith("#") or _DELETES.search(text):
+            continue
+        if _CLASSES.search(text):
+            notes.append("the rates of classes (htb, hfsc) are left out: give them as up or down")
+        if not re.search(r"\b(netem|tbf)\b", text):
             continue
         device = _DEVICE.search(text)
         way = "down" if device and device[1].startswith("ifb") else "up"
         try:
+            _require_read(text)
+            if left_out := _LEFT_OUT.findall(text):
+                notes.append(f"left out: {', '.join(dict.fromkeys(left_out))}")
             ways[way] = _changed(ways[way], text)
             if (found := _DELAY.search(text)) and found[3]:
                 jitter_s = max(jitter_s, _number(found[3]) * _factor(found[4], _TIMES))
@@ -98,13 +118,38 @@ def read(content: bytes) -> Sequence[ForeignLink]:
     return [link]
 
 
+def _commands(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the commands with the numbers of their first lines: one may go on in the next line."""
+    begun, at = "", 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        at = at if begun else number
+        if line.endswith("\\"):
+            begun += line[:-1] + " "
+            continue
+        yield at, begun + line
+        begun = ""
+    if begun:
+        yield at, begun
+
+
+def _require_read(text: str) -> None:
+    """Refuse a quantity that cannot be read, such as a variable of a shell."""
+    for key, form in _FORMS.items():
+        if re.search(rf"\b{key}\b", text) and not form.search(text):
+            raise ValueError(
+                f"expected a number after {key!r}; variables are not read: give the commands with "
+                f"their values, or what `tc qdisc show` prints"
+            )
+
+
 def _changed(way: _Way, text: str) -> _Way:
     """What is known of a direction after another command."""
     if found := _RATE.search(text):
         way = way._replace(bps=_number(found[1]) * _factor(found[2], _RATES))
     if found := _DELAY.search(text):
         delay_s = _number(found[1]) * _factor(found[2], _TIMES)
-        way = way._replace(delay_s=way.delay_s + delay_s)
+        before_s = 0.0 if _CHANGES.search(text) else way.delay_s
+        way = way._replace(delay_s=before_s + delay_s)
     limit = _LIMIT.search(text)
     if limit is not None and "netem" in text:
         # Packets that are only delayed count, too.

@@ -102,6 +102,18 @@ def tables_in(found: object) -> Iterator[Mapping[str, Any]]:
             waiting += each
 
 
+def named_tables_in(found: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all tables with the keys under which they are; empty if they are in a list."""
+    names = {
+        id(value): str(key)
+        for table in tables_in(found)
+        for key, value in table.items()
+        if isinstance(value, Mapping)
+    }
+    for table in tables_in(found):
+        yield names.get(id(table), ""), table
+
+
 def json_of(content: bytes) -> object:
     """What a JSON file contains; None: it is none."""
     try:

@@ -27,6 +27,9 @@ def _link(proxy: Mapping[str, Any]) -> ForeignLink:
         if not isinstance(toxic, Mapping) or not isinstance(toxic.get("attributes"), Mapping):
             raise ValueError(f"{name}: expected toxics with attributes, found {toxic!r:.60}")
         attributes, kind = toxic["attributes"], toxic.get("type")
+        if (toxicity := number_in(toxic, "toxicity", 1)) < 1:
+            left_out.append(f"{kind} of {toxicity:.0%} of the connections")
+            continue
         way = "up" if toxic.get("stream") == "upstream" else "down"
         if kind == "latency":
             delays_s[way] += number_in(attributes, "latency", 0) / 1000
