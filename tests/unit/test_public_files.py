@@ -345,7 +345,7 @@ def test_a_changed_discipline_replaces_its_delay_and_classes_are_told(tmp_path: 
     path = tmp_path / "tc.sh"
     path.write_text(
         "tc class add dev eth0 parent 1: classid 1:1 htb rate 10mbit\n"
-        "tc qdisc add dev eth0 root netem delay 50ms\n"
+        "tc qdisc add dev eth0 root netem delay 50ms  # without a rate\n"
         "tc qdisc change dev eth0 root netem delay 80ms\n"
     )
     [link] = read_profiles(path)

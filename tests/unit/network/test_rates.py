@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.common.rates.formats.mahimahi import rate_of as mahimahi_rate
+from muster.common.rates.formats.mahimahi import totals_of
 from muster.common.rates.over_time import RateOverTime
 from muster.common.rates.reading import read_rate
 from muster.emulator.gateway.loss import Loss, Stalls
@@ -31,7 +32,7 @@ from muster.emulator.links.shape import Shape
 
 def mahimahi(lines: Sequence[int]) -> RateOverTime:
     """A recording in Mahimahi's format."""
-    return mahimahi_rate(np.array(lines))
+    return mahimahi_rate(*totals_of(np.array(lines)))
 
 
 def fading(sigma: float = 0.5, bound: float = math.inf, seed: int = 7) -> Fading:

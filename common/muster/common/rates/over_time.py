@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from muster.common.seeds import FloatArray
+from muster.common.seeds import BoolArray, FloatArray
 
 _PEAK_S = 1.0
 _CHUNK = 1 << 18
@@ -50,8 +50,14 @@ class RateOverTime:
             ValueError: nothing passes, or not all numbers are finite.
         """
         last = np.append(bps[1:] != bps[:-1], True)  # of pieces with the same rate, keep the end
-        instants = np.concatenate([[0.0], np.cumsum(seconds)[last]])
-        bits = np.concatenate([[0.0], np.cumsum(seconds * bps)[last]])
+        # A recording may have ten million pieces, so all this is done in place.
+        rows = np.zeros((2, 1 + np.count_nonzero(last)))
+        instants, bits = rows
+        sums = np.cumsum(seconds)
+        _keep(sums, last, instants[1:])
+        np.multiply(seconds, bps, out=sums)
+        np.cumsum(sums, out=sums)
+        _keep(sums, last, bits[1:])
         if not (np.isfinite(instants[-1]) and np.isfinite(bits[-1])):
             raise ValueError("expected a finite duration and finite rates")
         if not (instants[-1] > 0 and bits[-1] > 0):
@@ -193,3 +199,13 @@ class RateOverTime:
         share = np.clip((targets - before) / (after - before), 0.0, 1.0)
         begin, end = self.instants[places - 1], self.instants[places]
         return np.asarray(loops * self.period_s + begin + (end - begin) * share)
+
+
+def _keep(values: FloatArray, chosen: BoolArray, out: FloatArray) -> None:
+    """Write the chosen values to `out`, part by part."""
+    place = 0
+    for first in range(0, len(values), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        kept = values[part][chosen[part]]
+        out[place : place + len(kept)] = kept
+        place += len(kept)

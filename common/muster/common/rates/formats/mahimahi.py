@@ -25,22 +25,35 @@ def matches(lines: Sequence[str]) -> bool:
 
 
 def read(path: Path, content: bytes) -> Recording:
-    milliseconds = _fast(content)
-    if milliseconds is None:
-        milliseconds = _slow(path, content)
-    if not milliseconds[-1]:
+    return Recording.of(rate_of(*totals_of(_lines(path, content))), "opportunities of 1500 bytes")
+
+
+def _lines(path: Path, content: bytes) -> IntArray:
+    """The lines, ascending, the last above 0."""
+    found = _fast(content)
+    if found is None:
+        found = _slow(path, content)
+    if not found[-1]:
         raise ValueError(
             f"{path} ends at millisecond 0; expected the duration of the trace in its last line"
         )
-    return Recording.of(rate_of(milliseconds), "opportunities of 1500 bytes")
+    return found
 
 
-def rate_of(milliseconds: IntArray) -> RateOverTime:
-    """The rate of a trace from its lines, ascending, the last above 0."""
+def totals_of(milliseconds: IntArray) -> tuple[IntArray, IntArray]:
+    """The milliseconds at whose end bytes have passed, from 1, and how many opportunities have by
+    then."""
     last = np.append(milliseconds[1:] != milliseconds[:-1], True)
     last[:-1] &= milliseconds[1:] > 1  # the bytes of line 0 pass in the first millisecond, too
-    ends = np.maximum(1, milliseconds[last])
-    passed = np.flatnonzero(last).astype(ends.dtype) + 1
+    ends = milliseconds[last]
+    np.maximum(ends, 1, out=ends)
+    passed = np.flatnonzero(last).astype(ends.dtype)
+    passed += 1
+    return ends, passed
+
+
+def rate_of(ends: IntArray, passed: IntArray) -> RateOverTime:
+    """The rate of a trace from its totals."""
     # Before some milliseconds, nothing passes for a while. A trace may have ten million lines, so
     # all this is done in place.
     begins = np.flatnonzero(np.diff(ends, prepend=np.zeros(1, ends.dtype)) > 1)
@@ -49,7 +62,9 @@ def rate_of(milliseconds: IntArray) -> RateOverTime:
     rows = np.zeros((2, 1 + len(is_end)))
     instants, bits = rows[:, 1:]
     instants[is_end], instants[~is_end] = ends, ends[begins] - 1
-    bits[is_end], bits[~is_end] = passed, np.where(begins > 0, passed[begins - 1], 0)
+    before = passed[begins - 1]
+    before[begins == 0] = 0
+    bits[is_end], bits[~is_end] = passed, before
     instants /= 1000
     bits *= _OPPORTUNITY_BITS
     return RateOverTime(*rows)

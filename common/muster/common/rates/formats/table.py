@@ -221,18 +221,22 @@ def _recording(
     if not len(values["time"]):
         raise ValueError(f"{path} has a header only; expected rows")
     notes = []
-    rows = np.flatnonzero(np.append(True, np.diff(values["time"]) != 0))
-    if doubled := len(values["time"]) - len(rows):
+    steps = np.diff(values["time"])
+    _require_ascending(path, content, values["time"], steps)
+    rows = None
+    if doubled := len(steps) - np.count_nonzero(steps):
         notes.append(f"{doubled:,} rows have the instant of the row before; their mean counts")
-    _require_ascending(path, content, values["time"])
-    steps = np.diff(values["time"] if not doubled else values["time"][rows])
+        rows = np.flatnonzero(np.append(True, steps != 0))
+        steps = steps[steps != 0]
     usual = float(np.median(steps))
     pauses = steps > _PAUSE_ROWS * usual
     if pauses.any():
         notes.append(
             f"{int(pauses.sum())} pauses without rows, up to {steps.max():.4g} s long, are left out"
         )
-    lasts = np.append(np.where(pauses, usual, steps), usual)
+    steps[pauses] = usual
+    lasts = np.append(steps, usual)
+    del steps, pauses
     rates = {
         role: _rate(path, _means(values[role], rows), lasts, columns[role])
         for role in RATES
@@ -252,9 +256,12 @@ def _recording(
     )
 
 
-def _require_ascending(path: Path, content: bytes, seconds: FloatArray) -> None:
-    """Check that no row is before the row before it, with the number of its line."""
-    steps = np.diff(seconds)
+def _require_ascending(path: Path, content: bytes, seconds: FloatArray, steps: FloatArray) -> None:
+    """Check that no row is before the row before it, with the number of its line.
+
+    Args:
+        steps: the seconds between the rows.
+    """
     if (wrong := np.flatnonzero(steps < 0)).size:
         place = int(wrong[0])
         raise ValueError(
@@ -270,9 +277,13 @@ def _require_ascending(path: Path, content: bytes, seconds: FloatArray) -> None:
         )
 
 
-def _means(values: FloatArray, rows: IntArray) -> FloatArray:
-    """The mean of each run of rows with the same instant; NaN where none has a value."""
-    if len(rows) == len(values):
+def _means(values: FloatArray, rows: IntArray | None) -> FloatArray:
+    """The mean of each run of rows with the same instant; NaN where none has a value.
+
+    Args:
+        rows: the first rows of the runs; None: no instant is there twice.
+    """
+    if rows is None:
         return values
     known = ~np.isnan(values)
     sums = np.add.reduceat(np.where(known, values, 0.0), rows)
@@ -293,6 +304,6 @@ def _rate(path: Path, bps: FloatArray, lasts: FloatArray, column: _Column) -> Ra
 
 
 def _mean(values: FloatArray | None) -> float | None:
-    if values is None or np.isnan(values).all():
+    if values is None or (missing := np.isnan(values)).all():
         return None
-    return float(np.nanmean(values))
+    return float((values[~missing] if missing.any() else values).mean())

@@ -106,6 +106,7 @@ def _from_json(path: Path, content: bytes) -> _Scores | None:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}; copy the whole file") from None
     what = "a number for each name"
+    pairs = list(found.items()) if isinstance(found, dict) else []
     if isinstance(found, list) and found and all(isinstance(each, dict) for each in found):
         keys = {key.lower(): key for key in found[0]}
         name, score = (
@@ -113,11 +114,11 @@ def _from_json(path: Path, content: bytes) -> _Scores | None:
             for known in (_NAMES, _SCORES)
         )
         what = f"a list with the key {score!r}"
-        found = {str(each.get(name)): each.get(score) for each in found}
-    if not isinstance(found, dict):
+        pairs = [(each.get(name), each.get(score)) for each in found]
+    if not pairs:
         raise ValueError(f"{path}: expected a score for each name, found {found!r:.60}")
-    scores = [_score(path, *each) for each in found.items()]
-    return _Scores(list(map(str, found)), scores, None, what)
+    scores = [_score(path, *each) for each in pairs]
+    return _Scores([str(name) for name, _ in pairs], scores, None, what)
 
 
 def _score(path: Path, name: object, value: object) -> float:

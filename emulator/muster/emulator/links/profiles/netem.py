@@ -30,6 +30,7 @@ _RATE = re.compile(rf"\brate\s+{_NUMBER}([a-z]+)")
 _LIMIT = re.compile(rf"\blimit\s+{_NUMBER}([a-z]*)")
 _LATENCY = re.compile(rf"\blatency\s+{_NUMBER}([a-z]*)")
 _DEVICE = re.compile(r"\bdev\s+(\S+)")
+_COMMENT = re.compile(r"(?:^|\s)#")
 _DELETES = re.compile(r"\bqdisc\s+del(ete)?\b")
 _CHANGES = re.compile(r"\bqdisc\s+(change|replace)\b")
 _CLASSES = re.compile(r"\b(htb|hfsc)\b.*\b(rate|ls|ul|sc)\b")
@@ -71,8 +72,8 @@ def read(content: bytes) -> Sequence[ForeignLink]:
     jitter_s, distribution, loss, run = 0.0, None, 0.0, 1.0
     notes = ["delays are one way"]
     for number, line in _commands(content.decode(errors="replace")):
-        text = line.strip().lower()
-        if text.startswith("#") or _DELETES.search(text):
+        text = _COMMENT.split(line.strip().lower())[0]
+        if _DELETES.search(text):
             continue
         if _CLASSES.search(text):
             notes.append("the rates of classes (htb, hfsc) are left out: give them as up or down")

@@ -116,6 +116,8 @@ def named_tables_in(found: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def json_of(content: bytes) -> object:
     """What a JSON file contains; None: it is none."""
+    if content[:1000].lstrip()[:1] not in (b"{", b"["):  # before 100 MB of it are decoded
+        return None
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
