@@ -1,6 +1,7 @@
 """Recordings of links in the formats that users bring, intact and damaged in every way."""
 
 import gzip
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -194,3 +195,68 @@ def test_a_folder_gives_each_device_one_of_its_files(tmp_path: Path) -> None:
         LinkSettings(trace=str(tmp_path), trace_up=f"{tmp_path}/*.up")
     with pytest.raises(ValueError, match="has no files"):
         LinkSettings(trace=f"{tmp_path}/*.left")
+
+
+CUT_OFF = {
+    "mahimahi.down": "line 1216: 400 is less than the line before",
+    "nyu-mets.csv": "line 50: expected a rate, and Mbits/sec",
+    "oboe.txt": "line 24: expected milliseconds and a rate in kbit/s",
+    "hsdpa-raw.log": "line 30: expected seconds since 1970 and milliseconds",
+    "5g-drive.csv": "line 61: expected 20 cells, as in the header",
+    "named-columns.csv": "line 21: expected 4 cells, as in the header",
+    "pensieve.log": "line 40: expected seconds and a rate in Mbit/s",
+    "puffer.log": "line 31: expected seconds and a rate in Mbit/s",
+}
+"""What is said of each file if its end is missing, so that its last line lacks cells or digits."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_cut_off_is_refused_with_its_last_line(name: str, tmp_path: Path) -> None:
+    text = (RECORDINGS / name).read_text().rstrip()
+    last = text.rindex("\n") + 1
+    kept = {"mahimahi.down": 3, "pensieve.log": 3, "nyu-mets.csv": 6}.get(name, 4)
+    path = tmp_path / name
+    path.write_text(text[: last + kept])
+    with pytest.raises(ValueError, match=re.escape(CUT_OFF[name])) as caught:
+        read_recording(path, FILES[name])
+    assert str(path) in str(caught.value)
+    packed = tmp_path / "packed.gz"
+    packed.write_bytes(gzip.compress(text.encode())[:-40])
+    with pytest.raises(ValueError, match=r"packed\.gz is damaged gzip .*; expected the whole file"):
+        read_recording(packed, FILES[name])
+
+
+DOUBLED = {
+    "mahimahi.down": None,
+    "nyu-mets.csv": None,
+    "hsdpa-raw.log": None,
+    "5g-drive.csv": None,
+    "named-columns.csv": None,
+    "oboe.txt": "line 7: expected an instant after",
+    "pensieve.log": "line 7: expected an instant after",
+    "puffer.log": "line 7: expected an instant after",
+}
+"""What is said of each file if a line is there twice; None: it is accepted, because a line of its
+format is an opportunity, a second or some milliseconds of its own, or doubled rows count once."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_doubled_line_is_refused_where_it_can_be_none(name: str, tmp_path: Path) -> None:
+    lines = (RECORDINGS / name).read_text().splitlines()
+    path = tmp_path / name
+    path.write_text("\n".join([*lines[:6], lines[5], *lines[6:]]) + "\n")
+    if (says := DOUBLED[name]) is None:
+        assert read_recording(path).format == FILES[name]
+        return
+    with pytest.raises(ValueError, match=says):
+        read_recording(path)
+
+
+def test_decimal_commas_and_unsorted_logs_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "commas.csv"
+    path.write_text("seconds,down Mbit/s\n0,5,3,2\n1,5,4,1\n")
+    with pytest.raises(ValueError, match="line 2: expected 2 cells, as in the header"):
+        read_recording(path)
+    path.write_text("1289406399 1 5 1 62500 500\n1289406398 2 5 1 62500 500\n")
+    with pytest.raises(ValueError, match="line 2: expected seconds since 1970 that are not before"):
+        read_recording(path)

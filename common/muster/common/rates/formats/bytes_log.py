@@ -24,7 +24,13 @@ def matches(lines: Sequence[str]) -> bool:
 
 
 def read(path: Path, content: bytes) -> Recording:
-    *_, passed, milliseconds = columns_of(path, content, None, _EXPECTED)
+    seconds, _, _, _, passed, milliseconds = columns_of(path, content, None, _EXPECTED)
+    if (wrong := np.flatnonzero(np.diff(seconds, prepend=0.0) < 0)).size:
+        place = int(wrong[0])
+        raise ValueError(
+            f"{path}, line {line_number(content, place)}: expected seconds since 1970 that are not "
+            f"before those of the line before, found {seconds[place]:.0f}; sort the lines"
+        )
     if (wrong := np.flatnonzero(milliseconds <= 0)).size:
         place = int(wrong[0])
         raise ValueError(

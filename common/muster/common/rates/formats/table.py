@@ -82,6 +82,18 @@ class _Column(NamedTuple):
     factor: float
 
 
+class _Form(NamedTuple):
+    """How the rows are written.
+
+    Attributes:
+        separator: what is between cells.
+        cells: how many a row has.
+    """
+
+    separator: str
+    cells: int
+
+
 def matches(lines: Sequence[str]) -> bool:
     first = lines[0].lstrip('"')
     return first[:1].isalpha() and first.lower() not in ("nan", "inf")
@@ -91,22 +103,23 @@ def read(path: Path, content: bytes) -> Recording:
     lines = lines_of(content)
     number, header = next(lines, Line(0, ""))
     separator = max(",;\t", key=header.count)
-    columns = _columns_of(path, number, next(csv.reader([header], delimiter=separator)))
+    names = next(csv.reader([header], delimiter=separator))
+    form, columns = _Form(separator, len(names)), _columns_of(path, number, names)
     if "time" not in columns or not columns.keys() & set(RATES):
         raise mistake(
             path, number, "a column of time, as 'seconds', and one of 'down Mbit/s' or 'up Mbit/s'",
             header,
         )  # fmt: skip
     for line in odd_lines(content, number):
-        _values(path, line, separator, columns)  # refused before 100 MB are read
-    values = _fast_values(path, content, number, separator, columns)
+        _values(path, line, form, columns)  # refused before 100 MB are read
+    values = _fast_values(path, content, number, form, columns)
     if values is None:
-        values = _slow_values(path, lines, separator, columns)
+        values = _slow_values(path, lines, form, columns)
     return _recording(path, content, columns, values)
 
 
 def _fast_values(
-    path: Path, content: bytes, header: int, separator: str, columns: Mapping[str, _Column]
+    path: Path, content: bytes, header: int, form: _Form, columns: Mapping[str, _Column]
 ) -> dict[str, FloatArray] | None:
     """The values of the columns in SI units, if all are numbers.
 
@@ -114,9 +127,13 @@ def _fast_values(
         ValueError: a number is not as it should be.
     """
     places = [column.place for column in columns.values()]
-    found = table_of(content, separator, columns=places, skipped=header)
+    found = table_of(content, form.separator, columns=places, skipped=header)
     if found is None or not len(found):
         return None
+    in_header = content.count(form.separator.encode(), 0, _end_of_line(content, header))
+    in_rows = content.count(form.separator.encode()) - in_header
+    if in_rows != len(found) * (form.cells - 1):
+        return None  # a row has another number of cells, or a comment has some
     found *= [column.factor for column in columns.values()]
     values = dict(zip(columns, found.T, strict=True))
     for role, of_role in values.items():
@@ -130,26 +147,40 @@ def _fast_values(
             wrong = np.flatnonzero((of_role < 0) | (of_role > most))
             first = int(wrong[0]) if len(wrong) else None
         if first is not None:
-            _values(path, line_of_row(content, first + 1), separator, columns)
+            _values(path, line_of_row(content, first + 1), form, columns)
             return None
     return values
 
 
+def _end_of_line(content: bytes, number: int) -> int:
+    """Where a line ends, by its number from 1."""
+    end = 0
+    for _ in range(number):
+        end = content.find(b"\n", end) + 1 or len(content)
+    return end
+
+
 def _slow_values(
-    path: Path, lines: Iterator[Line], separator: str, columns: Mapping[str, _Column]
+    path: Path, lines: Iterator[Line], form: _Form, columns: Mapping[str, _Column]
 ) -> dict[str, FloatArray]:
     """As `_fast_values`, row by row. Cells without a number are NaN, others are refused."""
     cells = {role: array("d") for role in columns}
     for line in lines:
-        for role, value in zip(columns, _values(path, line, separator, columns), strict=True):
+        for role, value in zip(columns, _values(path, line, form, columns), strict=True):
             cells[role].append(value)
     return {role: np.array(cells[role]) for role in cells}
 
 
-def _values(path: Path, line: Line, separator: str, columns: Mapping[str, _Column]) -> list[float]:
+def _values(path: Path, line: Line, form: _Form, columns: Mapping[str, _Column]) -> list[float]:
     """The values of a row. Cells without a number are NaN, others are refused."""
-    row = next(csv.reader([line.text], delimiter=separator))
-    cells = [row[each.place].strip() if each.place < len(row) else "" for each in columns.values()]
+    row = next(csv.reader([line.text], delimiter=form.separator))
+    if len(row) != form.cells and (len(row) < form.cells or any(row[form.cells :])):
+        expected = (
+            f"{form.cells} cells, as in the header, with {form.separator!r} between them and "
+            f"points in numbers"
+        )
+        raise mistake(path, line.number, expected, line.text)
+    cells = [row[each.place].strip() for each in columns.values()]
     return [
         _value(path, line.number, role, column, cell)
         for (role, column), cell in zip(columns.items(), cells, strict=True)
