@@ -22,8 +22,9 @@ def recorded_groups(folder: Path) -> list[dict[str, Any]]:
     link = {
         "name": "region",
         "trace": cell,
+        "trace_start": "1 s",
         "cross_traffic": [{"down": "1 Mbit/s", "on": "2 s", "off": "2 s"}],
-        "cells": {"north": {"trace_up": cell}},
+        "cells": {"north": {"trace_up": cell, "trace_start": "random"}},
     }
     phones = {
         "name": "phones",

@@ -12,6 +12,7 @@ from muster.common.errors import ConfigError
 from muster.common.lines import LinkModel
 from muster.common.shared_lines import BegunWork, SharedLine
 from muster.emulator.fleet.packs import packs_by_gateway
+from muster.emulator.gateway.rates import rate_of_limit
 from muster.emulator.launch.gateway_configs import gateways_of
 from muster.emulator.links.shared import SharedLink
 from muster.emulator.scenario.population import population
@@ -90,8 +91,8 @@ def test_a_recording_begins_where_the_scenario_says(recording: str) -> None:
     [other] = SharedLink.model_validate(tables[2]).line(7, "hill").down_traces
     assert other.start_s != drawn.start_s
     # 8 Mbit/s in the first second; from second 3 on nothing for a second, then 8 Mbit/s.
-    alone = [line.least(LinkModel(), 1) for line in lines[:1]]
-    assert alone[0].down_bps == pytest.approx(4e6)
+    gateways = [rate_of_limit(line.limit("down")) for line in lines[:2]]
+    assert [8 * rate.capacity(0.0, 1.5) for rate in gateways] == pytest.approx([9e6, 4e6])
     seconds = [LinkModel(down_traces=(each,), down_bps=4e6).down_s(1e6) for each in (begin, later)]
     assert seconds == pytest.approx([1.0, 2.0])
 
