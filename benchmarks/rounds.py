@@ -41,9 +41,14 @@ def measure(
     backend: Any = "processes",
     tls: bool = False,
     secure: bool = False,
+    uncounted: int | None = None,
 ) -> dict[str, Any]:
     """Run one case. A time is measured from the end of one round to the end of the next, so that
-    nothing is left out."""
+    nothing is left out.
+
+    Args:
+        uncounted: rounds before the measured ones; None: see `warm_up`.
+    """
     # The server, the nursery and the evaluation import the task by name, so they need its folder.
     os.environ["PYTHONPATH"] = str(HERE)
     sys.path.insert(0, str(HERE))
@@ -52,7 +57,7 @@ def measure(
     from muster.emulator.scenario.scenario import Scenario
 
     summing = {"minimum": 3, "secure": {}} if secure else {}
-    uncounted = warm_up(clients, parameters)
+    uncounted = warm_up(clients, parameters) if uncounted is None else uncounted
     scenario = validate(
         Scenario,
         {
@@ -81,6 +86,7 @@ def measure(
         if done.status != "completed":
             sys.exit(f"the run is {done.status}, expected: completed; {done.ledger.run.detail}")
         closed = list(done.ledger.rounds["closed_at"])[uncounted - 1 :]
+        sent = done.ledger.rounds["bytes_up"].tail(rounds).mean() / clients
     times_ms = [1000 * (after - before) for before, after in pairwise(closed)]
     return {
         "system": "muster",
@@ -90,6 +96,7 @@ def measure(
         "round_ms_median": statistics.median(times_ms),
         "round_ms_mean": statistics.fmean(times_ms),
         "round_ms_max": max(times_ms),
+        "bytes_up_of_device": sent,
         "server_peak_rss_mib": peak,
         "seconds": closed[-1] - closed[0],
     }

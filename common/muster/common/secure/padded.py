@@ -16,6 +16,8 @@ from muster.common.exact_sum import BLOCK, ExactSum, Pieces
 ENTRY_BYTES = 16
 
 _WORD = np.dtype("<u8")
+_ZEROS = memoryview(bytes(BLOCK * ENTRY_BYTES))
+"""What is encrypted to get the key stream of a block."""
 _HALF = np.uint64(32)
 
 Words = npt.NDArray[np.uint64]
@@ -25,8 +27,8 @@ class PaddedSum:
     """A sum modulo 2^128 for each entry, in two words."""
 
     def __init__(self, parameters: int) -> None:
-        self._high: Words = np.zeros(parameters, _WORD)
-        self._low: Words = np.zeros(parameters, _WORD)
+        self._words: Words = np.zeros(2 * parameters, _WORD)
+        self._high, self._low = self._words[:parameters], self._words[parameters:]
 
     def add(self, high: Words, low: Words, at: int = 0) -> None:
         """Add entries from `at` on."""
@@ -55,7 +57,7 @@ class PaddedSum:
         apply = self.add if positive else self._subtract
         for start in range(0, len(self._high), BLOCK):
             entries = min(BLOCK, len(self._high) - start)
-            words = np.frombuffer(stream.update(bytes(entries * ENTRY_BYTES)), _WORD)
+            words = np.frombuffer(stream.update(_ZEROS[: entries * ENTRY_BYTES]), _WORD)
             apply(words[:entries], words[entries:], start)
 
     def add_encoded(self, body: bytes) -> None:
@@ -65,7 +67,7 @@ class PaddedSum:
 
     def encoded(self) -> bytes:
         """The sum as bytes, `ENTRY_BYTES` for each entry."""
-        return self._high.tobytes() + self._low.tobytes()
+        return self._words.tobytes()
 
     def read(self, start: int, stop: int) -> Pieces:
         """What the sum has at entries [start, stop), if nothing pads it any more."""
