@@ -347,9 +347,9 @@ def test_every_field_that_a_device_may_send_is_walked(stage: Callable[[str], Sta
     unsent = {
         place
         for place in map(str, places())
-        # Of muster verify, not of a run; updates that do not travel in chunks; and secure sums, whose
-        # server sees a lie only in the sum (docs/secure-aggregation.md).
-        if place.startswith(("Probe.", "Submit.header.update.held.", "Attend.reply"))
+        # Of muster verify, not of a run; updates that do not travel in chunks; and secure sums, of
+        # which the server sees a lie only in the sum (docs/secure-aggregation.md).
+        if place.startswith(("Probe.", "Submit.header.update.held.", "Attend.reply."))
     }
     assert {str(place) for place in places()} - walked == unsent
 
