@@ -282,7 +282,7 @@ def test_no_call_to_a_busy_pack_is_lost_if_work_outlives_its_round(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("fleet", ["fleet-5000552", "fleet-5000708"])
+@pytest.mark.parametrize("fleet", ["fleet-5000552", "fleet-5000708", "fleet-5001072"])
 def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
     simulated: Simulator, fleet: str
 ) -> None:

@@ -219,6 +219,9 @@ class History:
             self.outcome.status = status
             if status != "failed":
                 return
+            if self._ran_dry():
+                self.outcome.status = RAN_DRY
+                return
             self.outcome.failures.append(detail)
             if not (self._is_full(detail) or self._excused(detail)):
                 self.outcome.violations.append(f"the run failed: {detail}")
