@@ -4,10 +4,10 @@ A fault is a plain value with the count at which it strikes. Therefore a history
 from its faults, shortened by leaving some out, and searched by listing all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,20 @@ class KillAt:
     Attributes:
         process: "server", or the name of a device's process, which is that of the device or of its
             pack.
-        event: the event: the round opens, the first update of it arrives, or it is committed.
+        event: the event: the round opens, the first update of it arrives, the server asks for a
+            step of its secure sum, or it is committed.
+        step: of an event `secure_step`: "keys", "shares", "update" or "opening".
     """
 
     process: str
-    event: Literal["round_opened", "received", "round_committed"]
+    event: Literal["round_opened", "received", "secure_step", "round_committed"]
     round: int
+    step: str = ""
+
+    def is_at(self, event: Mapping[str, Any]) -> bool:
+        """Whether it happens at an event of the journal."""
+        told = event["event"], event.get("round"), event.get("step", "")
+        return told == (self.event, self.round, self.step)
 
 
 @dataclass(frozen=True)

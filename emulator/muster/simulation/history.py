@@ -474,8 +474,7 @@ class History:
         """Take notice of the events for which kills wait."""
         for line in data.splitlines() if self.awaited else ():
             event = json.loads(line)
-            told = event["event"], event.get("round")
-            self._due += [kill for kill in self.awaited if (kill.event, kill.round) == told]
+            self._due += [kill for kill in self.awaited if kill.is_at(event)]
             self.awaited = [kill for kill in self.awaited if kill not in self._due]
 
     def _kill(self, process: SimulatedProcess) -> None:

@@ -121,8 +121,7 @@ class RealFleet(FleetRunner):
         left, survivors = list(kills), list[KillAt]()
 
         def show(event: Mapping[str, Any]) -> None:
-            told = event["event"], event.get("round")
-            for kill in [kill for kill in left if (kill.event, kill.round) == told]:
+            for kill in [kill for kill in left if kill.is_at(event)]:
                 left.remove(kill)
                 if not _kill(kill.process, folder):
                     survivors.append(kill)
