@@ -25,7 +25,9 @@ def test_the_test_that_finds_a_mutant_exists(name: str) -> None:
     file, _, rest = mutants()[name].test.partition("::")
     assert file.startswith(IN_MAKE_TEST)
     found = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
-    functions = {node.name for node in found if isinstance(node, ast.FunctionDef)}
+    functions = {
+        node.name for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
     assert rest.partition("[")[0] in functions
 
 
