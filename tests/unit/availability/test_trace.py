@@ -95,7 +95,7 @@ HEAD = "client,start,period_s,toggles\n"
         (HEAD + "a,1,100,5 100\n", 2, "before the end of the period"),
         (HEAD + "a,1,,5 nan\n", 2, "found 5.0 and then nan"),
         (HEAD + "a,1,,5 inf\n", 2, "found inf and then inf"),
-        (HEAD + "a,1,,5 x\n", 2, "could not convert"),
+        (HEAD + "a,1,,5 x\n", 2, "expected seconds"),
         (HEAD + "a,1,0,\n", 2, "expected a period of > 0 seconds, found 0.0"),
         (HEAD + "a,1,inf,\n", 2, "expected a period of > 0 seconds, found inf"),
         (HEAD + "a,yes,,5\n", 2, "expected start to be 0 or 1, found 'yes'"),
