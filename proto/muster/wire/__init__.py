@@ -3,7 +3,7 @@
 This package makes no decisions: it decodes a message, or refuses it and says what is wrong.
 """
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 """Version of the protocol. Both ends of a run must have the same; a server refuses another one."""
 
 CHUNK_BYTES = 1 << 20
