@@ -36,6 +36,6 @@ class OpenedSums:
         """
         if self._newest is not None and self._newest[0] >= round:
             return self._newest == (round, digest)
-        write_atomic(self._path, _RECORD.pack(round, digest))
+        write_atomic(self._path, _RECORD.pack(round, digest), durable=True)
         self._newest = round, digest
         return True
