@@ -100,6 +100,18 @@ class Ids(nn.Module):
         return x.long()
 
 
+class Positions(nn.Module):
+    """Fractions are features here; the embedding gets something else, by the argument's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.last = nn.Embedding(4, 1), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = self.last(x + self.places(input=torch.arange(4)).flatten())
+        return added
+
+
 class Slip(OpenTask):
     """Two devices with nine examples each; `slip` is what is wrong."""
 
@@ -130,6 +142,8 @@ class Slip(OpenTask):
             module = nn.Sequential(*module, Pair())
         if self.slip == "bytes as tokens":
             module = nn.Sequential(Ids(), nn.Embedding(9, 3), nn.Flatten(), nn.Linear(12, 3))
+        if self.slip == "an embedding of positions":
+            module = nn.Sequential(Positions())
         if self.slip == "one output":
             module = nn.Sequential(*module, nn.Linear(3, 1))
         if self.slip == "squeezed":
@@ -185,6 +199,7 @@ def check(slip: str, **training: Any) -> None:
     [
         *("none", "int32 y", "uint8 y", "uint8 x", "float16 x", "tensors", "bfloat16", "gradient"),
         *("read-only", "reversed", "big-endian", "site without", "rare label"),
+        "an embedding of positions",
         *("NumPy scalar", "0-d tensor", "0-d array", "bool"),
     ],
 )

@@ -189,7 +189,8 @@ def _whole_ids(module: nn.Module, x: "Inputs") -> Iterator[None]:
     cut: list[str] = []
 
     def look(_: nn.Module, given: tuple[Any, ...]) -> None:
-        cut.extend(name for name, ids in fractions.items() if torch.equal(given[0], ids))
+        inputs = given[:1]  # none if the model names its argument
+        cut.extend(n for n, ids in fractions.items() if any(torch.equal(x, ids) for x in inputs))
 
     embeddings = (each for each in module.modules() if isinstance(each, nn.Embedding))
     hooks = [each.register_forward_pre_hook(look) for each in embeddings if fractions]
@@ -289,8 +290,8 @@ def _try_metrics(task: OpenTask, module: nn.Module, reported: bool) -> None:
     """
 
     def evaluate(some: Examples) -> None:
-        with torch.no_grad(), suppress(Exception):
-            outputs: object = None
+        outputs: object = None
+        with torch.no_grad(), suppress(Exception):  # a failing model is told of below
             outputs = outputs_of(module.eval(), tensors_of(some.take(slice(0, 1)).x))
         y = _labels(outputs, some.y)
         what = f"task: the metrics of test examples, x of {kind_of(some.x)} and y of {y}, fail"
