@@ -35,7 +35,7 @@ class Section(BaseModel):
 
     The docstrings of its fields are not loaded (`use_attribute_docstrings`), because every program
     would take a third of a second longer to start. For the same reason its validator is built when
-    it is used first (`defer_build`), for a program uses a tenth of them.
+    it is used first (`defer_build`), because a program uses few of them.
     """
 
     model_config = ConfigDict(
