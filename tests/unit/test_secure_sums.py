@@ -65,6 +65,7 @@ class Devices:
         self.dies = dies
         self.late = late
         self.told: list[Event] = []
+        self.weights = dict.fromkeys(CLIENTS, 2.0)
         self.asked: list[tuple[StepRequest, bytes | None]] = []
         self.there = {client: self._new(client) for client in CLIENTS}
         draws = np.random.default_rng(5)
@@ -102,7 +103,7 @@ class Devices:
             client = CLIENTS[request.device]
             if self.dies(request.device, request.step):
                 self.restart(client)
-            said = self.reply(client, request, of.weights[0])
+            said = self.reply(client, request, self.weights[client])
             assert said is None or len(said) in of.lengths
             late = self.late(request.device, request.step)
             replies.append(Reply(body=b"" if late else self.damaged(request, said or b"")))
@@ -401,6 +402,26 @@ async def test_no_sum_without_one_device_is_opened_after_one_with_it(tmp_path: P
     devices.dies = lambda device, step: False
     sums, missing = await collected(devices)  # the same sum may be opened again
     require_exact(devices, sums[0], missing)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the same process", "a new process"])
+@pytest.mark.parametrize("opened", [False, True], ids=["never asked to open", "opened"])
+async def test_no_update_is_padded_with_two_weights_in_a_round(
+    opened: bool, anew: bool, tmp_path: Path
+) -> None:
+    """The others would open both sums, whose difference is a multiple of the update."""
+    devices = Devices(
+        tmp_path, late=lambda device, step: not opened and step is SumStep.UPDATE and device > 0
+    )
+    await collected(devices)
+    if anew:
+        devices.restart("d2")
+    devices.late = lambda device, step: False
+    devices.weights["d2"] = 3.0
+    _, missing = await collected(devices)
+    assert "d2" in missing
+    said = [said for r, said in devices.asked if (r.device, r.step) == (2, SumStep.UPDATE)]
+    assert [reply is None for reply in said] == [False, True]
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 2, 6])

@@ -46,6 +46,8 @@ class _Attempt:
         self.own_share = b""
         self.held: Mapping[int, bytes] = {}
         """By neighbour, its two shares for this device."""
+        self.padded = 0, b""
+        """The round, and the digest of the padded update."""
         self.said: dict[SumStep, tuple[StepRequest, bytes]] = {}
 
 
@@ -54,10 +56,10 @@ class SecureDevice:
 
     It answers every step of an attempt once: the same request gets the same bytes again, and
     another one is refused. So no request can make it give both shares of a neighbour, or pad two
-    vectors alike.
+    vectors alike. In a round it pads one update with one weight, and opens one sum.
 
     Args:
-        opened: remembers the newest sum that was opened with an update of this device.
+        opened: remembers the newest update that was padded, and the newest sum that was opened.
     """
 
     def __init__(self, opened: OpenedSums) -> None:
@@ -86,7 +88,7 @@ class SecureDevice:
 
         Args:
             stored: the update for the call; None if it is not here.
-            sum: the weighted update, if `needs_update`.
+            sum: the weighted update, if `needs_update`; None if it is not here.
         """
         if request.step is SumStep.KEYS and self._known(request) is None:
             self._attempt = _Attempt(request)
@@ -102,34 +104,41 @@ class SecureDevice:
             case SumStep.SHARES:
                 reply = _shares(attempt, request)
             case SumStep.UPDATE:
-                reply = None if sum is None else _padded(attempt, request, sum)
+                reply = None
+                if stored is not None and sum is not None:
+                    reply = self._update(attempt, request, call, weight, stored, sum)
             case SumStep.OPENING:
-                reply = self._opening(attempt, request, call, weight, stored)
+                reply = self._opening(attempt, request)
         if reply is not None:
             attempt.said[request.step] = request, reply
         return reply
 
-    def _opening(
+    def _update(
         self,
         attempt: _Attempt,
         request: StepRequest,
         call: Call,
         weight: float,
-        stored: StoredUpdate | None,
+        stored: StoredUpdate,
+        sum: ExactSum,
     ) -> bytes | None:
+        padded = _padded(attempt, request, sum)
+        about = pack("<d", weight) + call.model_checksum + stored.update.checksum
+        attempt.padded = call.key.round, sha256(about).digest()
+        return padded if padded and self._opened.may_pad(*attempt.padded) else None
+
+    def _opening(self, attempt: _Attempt, request: StepRequest) -> bytes | None:
         said = dict(request.records)
         alive = [index for index, flag in said.items() if flag == b"\1"]
         if said.keys() != attempt.held.keys() or len(alive) + 1 < attempt.threshold:
             return None
-        if stored is None:
-            return None
         # What opens this sum, except for the attempt. The difference of two sums with the same
         # update could be another device's update.
-        about = sha256(pack("<Id", call.key.round, weight))
-        about.update(call.model_checksum + stored.update.checksum)
+        round, padded = attempt.padded
+        about = sha256(padded)
         for index, flag in sorted(said.items()):
             about.update(pack("<I", index) + flag)
-        if not self._opened.may_open(call.key.round, about.digest()):
+        if not self._opened.may_open(round, about.digest()):
             return None
         shares = [attempt.own_share]
         for index, flag in request.records:
