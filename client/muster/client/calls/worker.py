@@ -57,6 +57,7 @@ class Worker:
         module: the pack's scratch module.
         held_codec: the devices hold their updates back, compressed with this codec, and the pack
             sends sums of them; None: it sends every update.
+        secure: these sums are secure ones.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Worker:
         task: OpenTask,
         module: nn.Module,
         held_codec: Codec | None = None,
+        secure: bool = False,
     ) -> None:
         self.quick = False
         self._devices = devices
@@ -83,6 +85,7 @@ class Worker:
         self._held: HeldUpdates | None = None
         if held_codec is not None:
             self._held = HeldUpdates(devices, held_codec, self._runner)
+        self._sums_are_secure = secure
         self._secure: SecureSteps | None = None
         self._ahead = TrainingAhead(task, module, devices, self._runner, clock)
         self._willingness = Willingness(devices, policy, self._runner, self._lockstep, clock)
@@ -218,6 +221,13 @@ class Worker:
         held = self._held
         if held is None:
             raise RemoteProtocolError("the server asked for a sum of updates that were sent to it")
+        if bool(request.step) != self._sums_are_secure:
+            # The server could ask for an update under the name of a partial sum of one device.
+            wanted, asked = ("a step", "a sum") if self._sums_are_secure else ("a sum", "a step")
+            raise RemoteProtocolError(
+                f"the server asked for {asked}; expected {wanted}, because server.secure is "
+                f"{'set' if self._sums_are_secure else 'not set'}"
+            )
         if request.step:
             await self._take_step(batch, request, held)
             return

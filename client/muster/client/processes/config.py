@@ -44,6 +44,9 @@ class PackProcess(Section):
     partial_sums: bool = False
     """Whether the devices hold their updates back, and the process sends sums of them."""
 
+    secure: bool = False
+    """Whether such a sum is secure. Then the process sends no other, whatever the server asks."""
+
     mask: AnyMasking | None = None
     """Which part of the model each device trains. Absent: the whole model."""
 

@@ -129,6 +129,7 @@ class Pack:
             task,
             module,
             config.compression if config.partial_sums else None,
+            config.secure,
         )
         self._link = self._new_link()
         self._busy = False

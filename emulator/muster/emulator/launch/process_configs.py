@@ -369,6 +369,7 @@ class ProcessConfigs:
                     capacity=group.device.capacity,
                     training=group.training,
                     partial_sums=self.scenario.holds(group),
+                    secure=self.scenario.server.secure is not None,
                     mask=group.mask,
                     torch_device=f"cuda:{next(in_turn)}" if on_gpu else "cpu",
                     population=self.scenario.devices,
