@@ -72,6 +72,7 @@ PROGRAMS = {
 ELSEWHERE = {
     "server": (
         "muster.tasks.",
+        "muster.client.training.augmentations",
         "muster.server.evaluation.process",
         "muster.server.evaluation.breakdown",
     ),

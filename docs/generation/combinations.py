@@ -76,6 +76,7 @@ _FEATURES: Mapping[str, _Feature] = {
     "`training.control_variates`": _Feature((R.CONTROL,), ()),
     "`training.gradient`": _Feature((R.GRADIENT,), (W.GRADIENT,)),
     "a `state` of `training.trainer`": _Feature((R.KEPT_STATE,), ()),
+    "`training.augmentations`": _Feature((R.AUGMENTATIONS, R.PICTURES), ()),
     "`training.together`": _Feature((R.TOGETHER,), (W.TOGETHER,)),
     "`training.update_noise`": _Feature((R.NOISE,), (W.NOISY_UPDATES,)),
     "`server.keep_updates`": _Feature((R.KEPT_UPDATES,), ()),

@@ -48,11 +48,16 @@ def _section(section: type[Section], path: str, heading: str = "") -> Iterator[s
     for key, field in fields.items():
         below = f"{path}.{key}".lstrip(".")
         kind = _bare(field.annotation)
-        if get_origin(kind) is list and _is_section(element := _bare(get_args(kind)[0])):
+        if get_origin(kind) is list and _has_table(element := _bare(get_args(kind)[0])):
             yield from _section(element, below, f"[[{below}]]")
         for part in _alternatives(kind):
-            if _is_section(part) and (part is Task or not issubclass(part, Plugin)):
+            if _has_table(part):
                 yield from _section(part, below, f"[{below}]")
+
+
+def _has_table(kind: Any) -> bool:
+    """Whether the keys of a section stand in a table of their own; those of plug-ins follow."""
+    return _is_section(kind) and (kind is Task or not issubclass(kind, Plugin))
 
 
 def _keys(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
@@ -170,7 +175,7 @@ def _word(kind: Any) -> str:
 
 def _list(element: Any) -> str:
     kind = _bare(element)
-    if _is_section(kind):
+    if _has_table(kind):
         return "tables"
     if get_origin(kind) is list:
         return f"list of {_word(kind).replace('list', 'lists', 1)}"

@@ -24,6 +24,7 @@ from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Ledger
+from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario
@@ -287,3 +288,27 @@ def test_a_task_that_cannot_be_opened_is_refused_and_nothing_is_left(
     with pytest.raises(ConfigError, match=said):
         run(scenario(task=task, groups=groups), out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_augmented_minibatches_are_the_same_in_processes_and_in_virtual_time(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    planned = scenario(
+        task={"name": "digits", "model": "softmax"},
+        training={"batch_size": 200, "augmentations": ["flip", {"kind": "crop", "padding": 1}]},
+        server={"rounds": 2},
+    )
+    simulate_run(planned, tmp_path / "virtual")
+    done = run(planned, out=tmp_path / "run")
+    name = "model.safetensors"
+    assert (done.folder / name).read_bytes() == (tmp_path / "virtual" / name).read_bytes()
+
+
+def test_augmentations_that_do_not_fit_are_refused_and_nothing_is_left(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.ones((40, 5), np.float32), y=np.arange(40) % 2)
+    task = {"name": "own", "source": {"kind": "npz", "path": str(tmp_path / "rows.npz")}}
+    with pytest.raises(ConfigError, match=r"flip: expected pictures .* shape .*, 5.; leave it out"):
+        run(scenario(task=task, training={"augmentations": ["flip"]}), out=tmp_path / "run")
+    assert [each.name for each in tmp_path.iterdir()] == ["rows.npz"]

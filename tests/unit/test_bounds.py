@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from muster.client.availability import AVAILABILITIES
+from muster.client.training.augmentations import AUGMENTATIONS
 from muster.client.training.optimizers import OPTIMIZERS
 from muster.common.compression import CODECS
 from muster.common.config import Section
@@ -33,8 +34,9 @@ from muster.tasks.tasks import TASKS
 from muster.tasks.transforms import TRANSFORMS
 
 REGISTRIES: tuple[Registry[Any], ...] = (
-    TASKS, MODELS, PARTITIONS, SOURCES, TRANSFORMS, OPTIMIZERS, SCHEDULES, DISTRIBUTIONS,
-    ENROLLMENTS, AVAILABILITIES, CODECS, SELECTIONS, AGGREGATORS, CLASSIFIERS, FAULTS,
+    TASKS, MODELS, PARTITIONS, SOURCES, TRANSFORMS, AUGMENTATIONS, OPTIMIZERS, SCHEDULES,
+    DISTRIBUTIONS, ENROLLMENTS, AVAILABILITIES, CODECS, SELECTIONS, AGGREGATORS, CLASSIFIERS,
+    FAULTS,
 )  # fmt: skip
 
 

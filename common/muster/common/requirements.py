@@ -170,6 +170,12 @@ class Requirement(StrEnum):
     NOISE = "noise that hides an update"
     """Devices add noise to updates of a known largest norm. (training.update_noise)"""
 
+    AUGMENTATIONS = "examples that are augmented"
+    """Devices change the examples of their minibatches at random. (training.augmentations)"""
+
+    PICTURES = "pictures"
+    """An augmentation acts on pictures. (training.augmentations)"""
+
     KEPT_STATE = "a trainer that keeps a state"
     """A function of the user trains, and keeps a state on the device. (training.trainer)"""
 

@@ -206,3 +206,6 @@ class Withholder(StrEnum):
 
     NUMBERS = "tasks that predict numbers"
     """The task has no labels."""
+
+    NO_PICTURES = "tasks without pictures"
+    """The examples of the task are no pictures."""

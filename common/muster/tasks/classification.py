@@ -157,6 +157,7 @@ class UciHar(FromFiles):
     """
 
     files: ClassVar = "uci-har"
+    pictures: ClassVar = False
     shape: ClassVar = (9, 128)
 
     partition: AnyPartition = Natural(kind="natural")

@@ -30,6 +30,7 @@ class News(FromFiles):
     """
 
     files: ClassVar = "20news"
+    pictures: ClassVar = False
 
     model: AnyModel = Softmax(kind="softmax")
     """The model to train."""
@@ -70,6 +71,7 @@ class Shakespeare(FromFiles):
     """
 
     files: ClassVar = "shakespeare"
+    pictures: ClassVar = False
 
     model: AnyModel = Lstm(kind="lstm")
     """The model to train."""

@@ -58,6 +58,7 @@ class Synthetic(Task):
     """
 
     has_accuracy: ClassVar[bool] = False
+    pictures: ClassVar[bool] = False
 
     model: AnyModel = Linear(kind="linear")
     """The model to train."""

@@ -90,6 +90,9 @@ class Task(Plugin):
     hosted: ClassVar[bool] = False
     """Whether the open task is a `muster.tasks.hosted.HostedTask`, whose devices keep state."""
 
+    pictures: ClassVar[bool] = True
+    """Whether examples may be pictures, which augmentations can mirror and cut."""
+
     tried: ClassVar[bool] = False
     """Whether data of the user's own are tried before a run starts."""
 

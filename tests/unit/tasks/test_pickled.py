@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from muster.common.errors import ConfigError
 from muster.emulator.records.inputs import changes, inputs_of
-from muster.emulator.scenario.local_work import brings_own
+from muster.emulator.scenario.local_work import needs_trial
 from muster.emulator.scenario.reading import read_scenario
 from muster.tasks.models import MODELS, initial_module
 from muster.tasks.parts import vector_of
@@ -166,7 +166,7 @@ def test_a_run_is_bound_to_the_file_of_its_model(tmp_path: Path, model: str) -> 
     model_of(tmp_path, nn.Linear(64, 10))
     (tmp_path / "a.toml").write_text(SCENARIO.format(model=model))
     scenario = read_scenario(tmp_path / "a.toml")
-    assert brings_own(scenario.task, scenario.training)
+    assert needs_trial(scenario.task, scenario.training)
     (tmp_path / "scenario.toml").write_text(scenario.to_toml())
     before = inputs_of(tmp_path)
     assert [row.name for row in before if row.kind == "file"] == [str(tmp_path / "model.pkl")]

@@ -1,8 +1,8 @@
 """Local training of one round.
 
-`train` is a pure function of its arguments: the minibatches and torch's draws (dropout) come from
-streams named after the seed, the client and the round. The module is only a scratch pad, so its
-parameters on entry do not matter, except local ones if they are not given.
+`train` is a pure function of its arguments: the minibatches, their augmentations and torch's draws
+(dropout) come from streams named after the seed, the client and the round. The module is only a
+scratch pad, so its parameters on entry do not matter, except local ones if they are not given.
 """
 
 import math
@@ -168,11 +168,15 @@ def _descend(
         torch.cuda.manual_seed(integer(seed, "torch", client, round))
     draws = partial(stream, seed, "batches", client, round)
     add_gradient = gradient_of(task, module)
+    chance = torch.Generator().manual_seed(integer(seed, "augmentations", client, round))
     for batch in minibatches(len(examples), settings, draws, module):
         penalty = descent.penalty()
         rows = None if batch is None else batch.to(device)
         some = y if rows is None else y.index_select(0, rows)
-        losses.append(add_gradient(selected(x, rows), some) + penalty)
+        inputs = selected(x, rows)
+        for augmentation in settings.augmentations:
+            inputs = augmentation.applied(inputs, chance)
+        losses.append(add_gradient(inputs, some) + penalty)
         for parameter, _, gradient in narrow:
             if parameter.grad is not None:  # else the loss does not depend on it
                 gradient.add_(parameter.grad)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from muster.client.training.augmentations import AnyAugmentations
 from muster.client.training.by_device import AnyByDevice
 from muster.client.training.optimizers import PLAIN, AnyOptimizer
 from muster.client.training.trainer import AnyTrainer
@@ -86,6 +87,9 @@ class GroupTraining(DeviceTraining):
     projection_radius: Positive | None = None
     """Radius of the ball onto which parameters are projected, instead of that of `training`."""
 
+    augmentations: AnyAugmentations | None = None
+    """Random changes of the examples of minibatches, instead of those of `training`; `[]`: none."""
+
     trainer: AnyTrainer | None = None
     """Your own training function, instead of that of `training`."""
 
@@ -157,6 +161,11 @@ class Training(Section):
     """Whether a device returns the mean minibatch gradient at the received parameters (FedSGD)
     instead of a trained delta. If neither `local_steps` nor `local_epochs` is given, it is the
     gradient of one minibatch."""
+
+    augmentations: AnyAugmentations = Field(default=[])
+    """Random changes of the examples of each minibatch, one after the other, drawn anew in every
+    pass and never in an evaluation: names, tables with their `kind` and settings, or functions of
+    your own, `module:function` ([data.md](data.md#augmentations))."""
 
     trainer: AnyTrainer | None = None
     """Your own training function: `"module:function"` with the signature of

@@ -57,8 +57,8 @@ from muster.emulator.records.inputs import inputs_in, inputs_of, require_unchang
 from muster.emulator.scenario.combinations import require_fitting_model
 from muster.emulator.scenario.local_work import (
     announced_training,
-    brings_own,
     most_steps,
+    needs_trial,
     training_time,
 )
 from muster.emulator.scenario.population import (
@@ -139,7 +139,7 @@ class ProcessConfigs:
         """What the nursery tries first: code and data of the user's own."""
         scenario = self.scenario
         of_groups = [group.training for group in scenario.groups]
-        if not brings_own(scenario.task, scenario.training, *of_groups):
+        if not needs_trial(scenario.task, scenario.training, *of_groups):
             return None
         enrolled = (
             GroupTrial(

@@ -68,6 +68,10 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
             yield Required(Requirement.KEPT_STATE, training.trainer.kind)
         if training.update_noise:
             yield Required(Requirement.NOISE, f"{training.update_noise:g}")
+        for augmentation in training.augmentations:
+            yield Required(Requirement.AUGMENTATIONS, augmentation.kind)
+            if augmentation.pictures:
+                yield Required(Requirement.PICTURES, augmentation.kind)
     if scenario.task.parts is not None and scenario.task.parts.local:
         yield Required(Requirement.LOCAL_PARTS, "task.parts.local")
     if server.evaluate_on != "server":
@@ -268,6 +272,8 @@ def _withheld_by_task(scenario: ScenarioSettings) -> Iterator[Withheld]:
     task = scenario.task
     if isinstance(task, Synthetic | OwnRegression):
         yield Withheld(Withholder.NUMBERS, task.kind)
+    if not task.pictures:
+        yield Withheld(Withholder.NO_PICTURES, task.kind)
     yield Withheld(Withholder.APP if task.hosted else Withholder.NO_APP)
     if not task.has_accuracy:
         yield Withheld(Withholder.NO_ACCURACY, task.kind)

@@ -31,9 +31,10 @@ def announced_training(training: Training, server: ServerSettings) -> Training:
     return training.model_copy(update=wanted)
 
 
-def brings_own(task: Task, *training: Training | GroupTraining) -> bool:
-    """Whether data, model, loss or training are the user's own."""
-    tried = task.tried or task.model.tried
+def needs_trial(task: Task, *training: Training | GroupTraining) -> bool:
+    """Whether a step is tried before the start: data, model, loss or training are the user's own,
+    or examples are augmented, which have to be of the right kind."""
+    tried = task.tried or task.model.tried or any(each.augmentations for each in training)
     return tried or any(own_modules([task.model_dump(), *(each.model_dump() for each in training)]))
 
 

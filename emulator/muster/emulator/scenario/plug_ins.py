@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.client.availability import AVAILABILITIES
+from muster.client.training.augmentations import AUGMENTATIONS
 from muster.client.training.optimizers import OPTIMIZERS
 from muster.common.compression import CODECS
 from muster.common.distributions import DISTRIBUTIONS
@@ -29,6 +30,7 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "task.partition": PARTITIONS,
     "task.source": SOURCES,
     "task.transforms": TRANSFORMS,
+    "training.augmentations": AUGMENTATIONS,
     "training.optimizer": OPTIMIZERS,
     "training.learning_rate": SCHEDULES,
     "groups.covariates, groups.device, groups.link": DISTRIBUTIONS,

@@ -322,6 +322,13 @@ REFUSED: Mapping[tuple[R, W], str] = {
         W.OWN_OPTIMIZER,
     ): "training.together: the optimizer {found!r} moves the "
     "parameters of one device; expected an optimizer of muster's own, or together = 1",
+    (R.AUGMENTATIONS, W.TRAINER): "training.augmentations: muster's own training augments "
+    "minibatches, but training.trainer is {found!r}; leave {by!r} out, and let the function draw "
+    "such changes from its `generator`",
+    (R.AUGMENTATIONS, W.TOGETHER): "training.together: devices that train at the same time share "
+    "no minibatch to augment by {by!r}; leave one of them out",
+    (R.PICTURES, W.NO_PICTURES): "training.augmentations: {by!r} changes pictures, and the task "
+    "{found!r} has none; leave it out, or write a function of your own",
     (R.NOISE, W.UNCLIPPED_UPDATES): "training.update_noise: {by} needs clip_update: without a "
     "largest norm, no noise hides an update; set clip_update too",
     (R.CONTROL, W.NO_CONTROL): "training.control_variates: the aggregator turns it on, and "
