@@ -45,8 +45,7 @@ def learn_round(state: FleetState, number: int, work: Sequence[tuple[str, float,
     counts = len(work)
     state.learn(
         LedgerRows(
-            rounds=[RoundFacts(number, number, counts, counts, counts, 0, 0, 1.0, 1.0, 1.0, 1.0,
-                               0.0, opened_at)],
+            rounds=[RoundFacts(number, counts, counts, 1.0, 1.0, 1.0, 1.0, 0.0, opened_at)],
             answers=[DeviceAnswer(number, client, "accept", None, None, modelled_s)
                      for client, modelled_s, _ in work],
             updates=[DeviceUpdate(number, client, 0, 1.0, "folded", after_s / 2, after_s / 4)
@@ -194,7 +193,7 @@ def test_the_scenario_time_is_that_of_the_end_of_the_newest_round(
     setup = RunSetup("made-up", "run", clock, False, None, GROUPS, CLIENTS, scale=5.0)
     state = FleetState(setup)
     state.happen(event("round_opened", round=1, called=1, scenario_s=900.0))
-    newest = RoundFacts(1, 1, 1, 1, 1, 0, 0, 1.5, 1.0, 1.0, 1.0, 900.0, 100.0, 960.0)
+    newest = RoundFacts(1, 1, 1, 1.5, 1.0, 1.0, 1.0, 900.0, 100.0, 960.0)
     state.learn(LedgerRows(rounds=[newest]))
     assert shown(state)["run"]["scenario_s"] == expected
 

@@ -40,7 +40,7 @@ def committed(round: int) -> dict[str, Any]:
 
 
 def facts(round: int, opened_at: float = 100.0) -> RoundFacts:
-    return RoundFacts(round, round, 3, 2, 2, 16, 24, 1.0, 1.6, 3.0, 4.0, 0.0, opened_at)
+    return RoundFacts(round, 3, 2, 1.0, 1.6, 3.0, 4.0, 0.0, opened_at)
 
 
 def answer(client: str, decision: str, reason: str | None = None, state: str = "") -> DeviceAnswer:

@@ -47,37 +47,37 @@ def test_a_page_gets_what_it_lacks_and_nothing_twice() -> None:
     all_of_it: dict[str, Any] = {
         "sections": {"run": b'{"round":1}', "setup": b"{}"},
         "columns": {"state": "iw"},
-        "series": {"rounds": (Cursor(0, 1), [[1]])},
+        "series": {"rounds": (Cursor(0, 1), ["round"], [[1]])},
         "lines": [line],
     }
     assert frame(reader, **all_of_it) == {
         "sections": {"run": {"round": 1}, "setup": {}},
         "columns": {"state": "iw"},
-        "series": {"rounds": {"keeps": 0, "rows": [[1]]}},
+        "series": {"rounds": {"fields": ["round"], "keeps": 0, "rows": [[1]]}},
         "lines": [line],
     }
     assert frame(reader, **all_of_it) is None
     all_of_it["sections"] = {"run": b'{"round":2}', "setup": b"{}"}
-    all_of_it["series"] = {"rounds": (Cursor(0, 2), [[1], [2]])}
+    all_of_it["series"] = {"rounds": (Cursor(0, 2), ["round"], [[1], [2]])}
     assert frame(reader, **all_of_it) == {
         "sections": {"run": {"round": 2}},
-        "series": {"rounds": {"keeps": 1, "rows": [[2]]}},
+        "series": {"rounds": {"fields": ["round"], "keeps": 1, "rows": [[2]]}},
     }
 
 
 def test_a_page_gets_a_series_anew_after_it_was_thinned() -> None:
     reader = PageReader()
-    frame(reader, series={"rounds": (Cursor(0, 2), [[1], [2]])})
-    sent = frame(reader, series={"rounds": (Cursor(1, 2), [[1], [3]])})
-    assert sent == {"series": {"rounds": {"keeps": 0, "rows": [[1], [3]]}}}
+    frame(reader, series={"rounds": (Cursor(0, 2), ["round"], [[1], [2]])})
+    sent = frame(reader, series={"rounds": (Cursor(1, 2), ["round"], [[1], [3]])})
+    assert sent == {"series": {"rounds": {"fields": ["round"], "keeps": 0, "rows": [[1], [3]]}}}
 
 
 def test_a_long_series_keeps_evenly_spaced_rows() -> None:
-    series = Series(most=4)
+    series = Series(["round"], most=4)
     for number in range(1, 12):
-        series.append([number])
+        series.append((number,))
     # 1 to 4; then every second, of which 1, 3, 5, 7 fit; then every fourth.
-    assert series.rows == [[1], [5], [9]]
+    assert series.rows == [(1,), (5,), (9,)]
     assert series.cursor == Cursor(2, 3)
 
 

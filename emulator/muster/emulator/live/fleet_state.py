@@ -52,12 +52,8 @@ class RoundFacts(NamedTuple):
     """A row of the ledger's table `rounds`, as far as the page shows it."""
 
     round: int
-    version: int
     called: int
-    accepted: int
     folded: int
-    bytes_up: int
-    bytes_down: int
     seconds: float
     effective_size: float | None
     weight_max: float | None
@@ -65,6 +61,24 @@ class RoundFacts(NamedTuple):
     scenario_s: float | None
     opened_at: float
     next_s: float | None = None
+
+
+class RoundPoint(NamedTuple):
+    """What the page's charts show of a round; `largest_share` is that of the largest weight."""
+
+    round: int
+    called: int
+    folded: int
+    effective_size: float | None
+    largest_share: float | None
+
+
+class EvaluationPoint(NamedTuple):
+    """What the page's charts show of an evaluated version."""
+
+    round: int
+    loss: float | None
+    accuracy: float | None
 
 
 class GroupEvaluation(NamedTuple):
@@ -176,7 +190,8 @@ class FleetState:
         self.facts: dict[int, DeviceFacts] = {}
         self.open: RoundUnderWay | None = None
         self.digests: deque[RoundDigest] = deque(maxlen=NEWEST_ROUNDS)
-        self.rounds, self.evaluations = Series(), Series()
+        self.rounds = Series(RoundPoint._fields)
+        self.evaluations = Series(EvaluationPoint._fields)
         self.group_evaluations: dict[str, GroupEvaluation] = {}
         self.metrics = ""
         self.traffic: dict[str, LinkTraffic] = {}
@@ -291,9 +306,7 @@ class FleetState:
             self._working.clear()
 
     def _on_evaluated(self, event: Event) -> None:
-        self.evaluations.append(
-            (event["round"], event["version"], event["loss"], event["accuracy"])
-        )
+        self.evaluations.append(EvaluationPoint(event["round"], event["loss"], event["accuracy"]))
 
     def _on_app_measured(self, event: Event) -> None:
         self.app_measured = event
@@ -331,7 +344,9 @@ class FleetState:
             share = None
             if facts.weight_max is not None and facts.weight_sum:
                 share = facts.weight_max / facts.weight_sum
-            self.rounds.append((*facts[:9], share, facts.scenario_s))
+            self.rounds.append(
+                RoundPoint(facts.round, facts.called, facts.folded, facts.effective_size, share)
+            )
             if ended_s := self._end_of(facts):
                 self.scenario_s = max(self.scenario_s or 0.0, ended_s)
         self._digest(rows)

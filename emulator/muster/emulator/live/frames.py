@@ -21,13 +21,14 @@ class Publication:
     Attributes:
         number: a later publication has a larger number.
         sections: JSON of every section by name.
+        series: by name, the names of its values and its rows.
         lines: the newest lines of the journal with their numbers, in their order.
     """
 
     number: int
     sections: Mapping[str, bytes]
     columns: Mapping[str, str]
-    series: Mapping[str, tuple[Cursor, Sequence[Row]]]
+    series: Mapping[str, tuple[Cursor, Sequence[str], Sequence[Row]]]
     lines: Sequence[dict[str, Any]]
 
 
@@ -40,7 +41,7 @@ def publication(number: int, state: FleetState, run_state: str) -> Publication:
         number,
         {name: orjson.dumps(value) for name, value in found.items()},
         columns(state, states),
-        {name: (each.cursor, list(each.rows)) for name, each in series.items()},
+        {name: (each.cursor, each.fields, list(each.rows)) for name, each in series.items()},
         [line_of(*line) for line in state.lines_after(0)],
     )
 
@@ -58,8 +59,9 @@ class PageReader:
         """What the page lacks, as a JSON object on one line; None if it lacks nothing.
 
         It has the changed `sections` by name; `columns` by name, each whole or as the changed
-        places `at` with their characters `to`; `series` by name, each with how many rows the page
-        `keeps` and the `rows` that follow; and the new `lines` of the journal.
+        places `at` with their characters `to`; `series` by name, each with the `fields` of a row,
+        how many rows the page `keeps`, and the `rows` that follow; and the new `lines` of the
+        journal.
         """
         frame: dict[str, Any] = {}
         if changed := {n: v for n, v in now.sections.items() if self._sections.get(n) != v}:
@@ -70,18 +72,19 @@ class PageReader:
                 for name, value in moved.items()
             }
         series = {}
-        for name, (cursor, rows) in now.series.items():
+        for name, (cursor, fields, rows) in now.series.items():
             has = self._cursors.get(name, Cursor())
             keeps = has.rows if has.thinned == cursor.thinned else 0
             if has != cursor:
-                series[name] = {"keeps": keeps, "rows": rows[keeps:]}
+                new = [tuple(row) for row in rows[keeps:]]
+                series[name] = {"fields": fields, "keeps": keeps, "rows": new}
         if series:
             frame["series"] = series
         if lines := [line for line in now.lines if line["number"] > self._line]:
             frame["lines"] = lines
             self._line = lines[-1]["number"]
         self._sections, self._columns = now.sections, now.columns
-        self._cursors = {name: cursor for name, (cursor, _) in now.series.items()}
+        self._cursors = {name: cursor for name, (cursor, _, _) in now.series.items()}
         return orjson.dumps(frame) if frame else None
 
 

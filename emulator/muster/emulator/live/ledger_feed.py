@@ -76,18 +76,18 @@ class LedgerFeed:
             group_evaluations=[GroupEvaluation(*row[:5]) for row in group_evaluations],
             metrics=(newest.fetchone() or ("",))[0],
         )
-        columns = ", ".join(RoundFacts._fields)
         rounds = [
             RoundFacts(*row)
             for row in ledger.execute(
-                f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (seen.round,)
+                f"SELECT {_columns(RoundFacts)} FROM rounds WHERE round > ? ORDER BY round",
+                (seen.round,),
             )
         ]
         if not rounds:
             return rows, seen
         first = self._first_of(rounds)
         answers = ledger.execute(
-            "SELECT round, client, decision, reason, state, modelled_s FROM answers "
+            f"SELECT {_columns(DeviceAnswer)} FROM answers "
             "WHERE round >= ? AND decision <> 'silent'",
             (first,),
         )
@@ -113,10 +113,14 @@ class LedgerFeed:
         return first
 
 
+def _columns(row: type[RoundFacts] | type[DeviceAnswer] | type[DeviceUpdate]) -> str:
+    return ", ".join(row._fields)
+
+
 def _updates(ledger: sqlite3.Connection, first: int, after: int) -> list[DeviceUpdate]:
-    columns = ", ".join(DeviceUpdate._fields)
     rows = ledger.execute(
-        f"SELECT {columns} FROM contributions WHERE rowid > ? AND round >= ?", (after, first)
+        f"SELECT {_columns(DeviceUpdate)} FROM contributions WHERE rowid > ? AND round >= ?",
+        (after, first),
     )
     return [DeviceUpdate(*row) for row in rows]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-Row = Sequence[float | int | str | None]
+Row = tuple[float | int | str | None, ...]
 
 
 class Cursor(NamedTuple):
@@ -17,10 +17,12 @@ class Series:
     """Keeps a row for every round, and for every second, fourth … round when there are many.
 
     Args:
+        fields: the names of the values of a row.
         most: the most rows that are kept.
     """
 
-    def __init__(self, most: int = 2000) -> None:
+    def __init__(self, fields: Sequence[str], most: int = 2000) -> None:
+        self.fields = fields
         self._most = most
         self._every = 1
         self._thinned = 0

@@ -2,6 +2,7 @@
 
 import { $, el, key, say } from "./dom.js";
 import { drawChart, drawCharts } from "./chart.js";
+import { valuesOf } from "./model.js";
 import { metrics, number, percent, plural, rate } from "./format.js";
 
 const LINK_HEIGHT = 64;
@@ -22,11 +23,11 @@ function shaded({ faults, run }) {
 
 export function drawQuality(model) {
   const { run } = model.sections;
-  const rows = model.series.evaluations ?? [];
-  const column = (place) => rows.map((row) => row[place]);
-  const measured = [["loss", 2, { label: "loss" }], ["accuracy", 3, { label: "accuracy", text: "percent", high: 1 }]]
-    .filter(([name]) => name === "loss" || run.accuracy !== null || !rows.length);
-  drawCharts($("quality"), measured.map(([, place, y]) => chart([layer("steps", column(0), column(place), "blue")], ROUND, y)), shaded(model.sections));
+  const values = valuesOf(model.series.evaluations);
+  const rounds = values("round");
+  const measured = [["loss", { label: "loss" }], ["accuracy", { label: "accuracy", text: "percent", high: 1 }]]
+    .filter(([name]) => name === "loss" || run.accuracy !== null || !rounds.length);
+  drawCharts($("quality"), measured.map(([name, y]) => chart([layer("steps", rounds, values(name), "blue")], ROUND, y)), shaded(model.sections));
   const fact = run.loss === null ? "No version has been evaluated yet."
     : `${[`Loss ${number(run.loss)}`, ...metrics(run)].join(", ")} after round ${number(run.evaluated_round)}.`;
   say($("quality-text"), `${fact}${model.sections.faults.length ? " Bands: rounds with a fault." : ""}`);
@@ -42,14 +43,14 @@ function drawAppMetrics(measured) {
 }
 
 export function drawWeights(model) {
-  const rows = model.series.rounds ?? [];
-  const column = (place) => rows.map((row) => row[place]);
-  const over = (place, colour, label, more) => layer("line", column(0), column(place), colour, { label, ...more });
-  drawChart($("weights"), chart([over(2, "grey", "called", { width: 1.5 }), over(4, "green", "counted"),
-    over(8, "blue", "effective size", { dashed: true })], ROUND, { label: "updates" }), shaded(model.sections));
-  const last = rows.at(-1);
-  say($("weights-text"), last && last[8] !== null
-    ? `Round ${number(last[0])}: ${plural(last[4], "update")} counted, with an effective size of ${number(last[8], 3)} (so many updates of equal weight average noise as well); the largest weighs ${percent(last[9])}. ${staleness(model)}`
+  const values = valuesOf(model.series.rounds);
+  const over = (name, colour, label, more) => layer("line", values("round"), values(name), colour, { label, ...more });
+  drawChart($("weights"), chart([over("called", "grey", "called", { width: 1.5 }), over("folded", "green", "counted"),
+    over("effective_size", "blue", "effective size", { dashed: true })], ROUND, { label: "updates" }), shaded(model.sections));
+  const last = (name) => values(name).at(-1);
+  const size = last("effective_size") ?? null;
+  say($("weights-text"), size !== null
+    ? `Round ${number(last("round"))}: ${plural(last("folded"), "update")} counted, with an effective size of ${number(size, 3)} (so many updates of equal weight average noise as well); the largest weighs ${percent(last("largest_share"))}. ${staleness(model)}`
     : "No update has counted yet.");
 }
 

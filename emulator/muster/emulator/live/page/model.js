@@ -11,10 +11,16 @@ export function applyFrame(model, frame) {
   for (const [name, change] of Object.entries(frame.columns ?? {})) {
     model.columns[name] = typeof change === "string" ? change : replaced(model.columns[name], change);
   }
-  for (const [name, { keeps, rows }] of Object.entries(frame.series ?? {})) {
-    model.series[name] = [...(model.series[name] ?? []).slice(0, keeps), ...rows];
+  for (const [name, { fields, keeps, rows }] of Object.entries(frame.series ?? {})) {
+    model.series[name] = { fields, rows: [...(model.series[name]?.rows ?? []).slice(0, keeps), ...rows] };
   }
   if (frame.lines) model.lines = [...model.lines, ...frame.lines].slice(-MOST_LINES);
+}
+
+// The values of a series by the name of the field: a function.
+export function valuesOf(series) {
+  const { fields, rows } = series ?? { fields: [], rows: [] };
+  return (field) => rows.map((row) => row[fields.indexOf(field)]);
 }
 
 function replaced(old, { at, to }) {
