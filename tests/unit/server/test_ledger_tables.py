@@ -10,8 +10,9 @@ from typing import Annotated, Any, NamedTuple
 from muster.server.account.columns import LedgerTable, Stored
 from muster.server.account.tables import SCHEMA_VERSION, schema
 
-DIGEST_OF_13 = "b9794abb9830edd532741ddee86b597db3251b672ce9df7b78669dd2ca6e13b3"
-"""SHA-256 of what SQLite knew of schema 13 when it was written by hand."""
+NEWEST = (16, "ea2a5fd99b612e488542d935d00bb7464ad4258893bcf05987674ac6ff3a864f")
+"""The version of the schema, and the SHA-256 of what SQLite knows of its tables. A change of the
+tables needs a new version (`Stored(since=…)`), and both are then entered here."""
 
 
 class PartRow(NamedTuple):
@@ -50,7 +51,7 @@ def described(script: str) -> Mapping[str, Any]:
 
 def test_a_change_of_the_schema_has_a_new_version() -> None:
     digest = sha256(json.dumps(described(schema()), sort_keys=True).encode()).hexdigest()
-    assert (SCHEMA_VERSION, digest) == (13, DIGEST_OF_13) or SCHEMA_VERSION > 13
+    assert (SCHEMA_VERSION, digest) == NEWEST
 
 
 def test_a_column_has_the_type_of_its_field_and_what_is_said_of_it() -> None:
