@@ -243,7 +243,7 @@ def test_sizes_of_rounds_that_are_never_enough_are_refused(
 ) -> None:
     conditions = Conditions(
         z=frozenset(), x=frozenset(), full=True, selection="all", lockstep=True, gradient=False,
-        projected=False, least=1, most=needed - missing,
+        least=1, most=needed - missing,
     )  # fmt: skip
     reasons = list(rule_of(kind, byzantine=3).refusals(conditions))
     assert len(reasons) == refused

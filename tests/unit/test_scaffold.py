@@ -45,7 +45,7 @@ def test_a_rule_of_ones_own_with_control_variates_needs_a_step() -> None:
     class Controlled(FedAvg):
         control: ClassVar[bool] = True
 
-    nowhere = Conditions(frozenset(), frozenset(), True, "all", True, False, False)
+    nowhere = Conditions(frozenset(), frozenset(), True, "all", True, False)
     assert list(Scaffold(kind="scaffold").refusals(nowhere)) == []
     (said,) = Controlled(kind="own").refusals(nowhere)
     assert "derive its class from muster.server.aggregators.Stepping" in said

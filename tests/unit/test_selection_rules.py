@@ -36,7 +36,6 @@ CONDITIONS = Conditions(
     selection="all",
     lockstep=True,
     gradient=False,
-    projected=True,
 )
 
 

@@ -48,8 +48,6 @@ class TargetGroup(NamedTuple):
     Attributes:
         battery: whether its devices have a battery.
         speed: whether their training has a modelled speed.
-        packed: whether several devices share a process.
-        partial_sums: whether the process sends sums in place of updates.
         gateway: whether they reach the server through a gateway.
         rates: whether their own links have rates.
         shared_rates: whether the link that they share has rates.
@@ -58,8 +56,6 @@ class TargetGroup(NamedTuple):
     name: str
     battery: bool
     speed: bool
-    packed: bool
-    partial_sums: bool
     gateway: bool
     rates: bool
     shared_rates: bool

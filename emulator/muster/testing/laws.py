@@ -45,7 +45,6 @@ _WORLD = Conditions(
     selection="all",
     lockstep=True,
     gradient=False,
-    projected=True,
     rational=True,
 )
 """Conditions that suit every rule."""

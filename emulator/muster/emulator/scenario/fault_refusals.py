@@ -175,8 +175,6 @@ def _target_group(group: Group) -> TargetGroup:
         name=group.name,
         battery=group.device.battery is not None,
         speed=group.device.examples_per_s is not None,
-        packed=group.devices_per_process > 1,
-        partial_sums=group.partial_sums,
         gateway=group.gateway,
         rates=group.link.has_rates,
         shared_rates=group.shared_link.limited,

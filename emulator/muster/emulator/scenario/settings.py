@@ -353,15 +353,12 @@ class ScenarioSettings(Section):
             selection=self.server.selection.kind,
             lockstep=self.clock.lockstep,
             gradient=self.training.gradient,
-            projected=all(each.projection_radius is not None for each in self.trainings),
             masked=any(group.mask is not None for group in self.groups),
             least=least,
             most=most,
             discounts=self.server.mode.discounts(),
             local_work=self.local_work,
-            codecs=frozenset(group.link.compression.kind for group in self.groups) - {"none"},
             rational=all(group.participation.rational for group in self.groups),
-            has_strategy=self.task.hosted,
         )
 
     @property

@@ -120,15 +120,12 @@ class Conditions(NamedTuple):
         selection: the registered name of the rule that selects the devices to call.
         lockstep: whether the X that the server has is always that of the current round.
         gradient: whether devices return gradients.
-        projected: whether local training is projected onto a ball.
         masked: whether any group trains parts of the model.
         least: the fewest updates with which a round is not empty.
         most: the most updates that can count in a round.
         discounts: whether the mode lets the weight of stale updates fall.
         local_work: what is known of local training.
-        codecs: the kinds of the codecs that change updates.
         rational: whether the devices of all groups are rational.
-        has_strategy: whether the task brings a strategy.
     """
 
     z: frozenset[str]
@@ -137,12 +134,9 @@ class Conditions(NamedTuple):
     selection: str
     lockstep: bool
     gradient: bool
-    projected: bool
     masked: bool = False
     least: int = 1
     most: int = DEVICES
     discounts: bool = False
     local_work: LocalWork = LocalWork()
-    codecs: frozenset[str] = frozenset()
     rational: bool = False
-    has_strategy: bool = False
