@@ -99,7 +99,7 @@ def ended_in_order(part: "asyncio.Task[None]") -> bool:
 
 
 async def first_error(parts: Sequence["asyncio.Task[None]"]) -> BaseException | None:
-    """Wait until a part ends, and return its error if it failed.
+    """Wait until a part ends, and return its error if it failed; None also if it was cancelled.
 
     The error is not raised here, because that would make a reference cycle: the error's traceback
     would have a frame that refers to the tasks, and each task refers to its own error. The cycle
@@ -107,7 +107,8 @@ async def first_error(parts: Sequence["asyncio.Task[None]"]) -> BaseException | 
     rarely collect garbage.
     """
     done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-    return next((error for part in done if (error := part.exception()) is not None), None)
+    errors = (part.exception() for part in done if not part.cancelled())
+    return next((error for error in errors if error is not None), None)
 
 
 async def end_all(parts: "list[asyncio.Task[None]]") -> None:
