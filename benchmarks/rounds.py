@@ -112,7 +112,10 @@ def beside(case: list[int], other: str, pairs: int = 5) -> None:
     changed = changes.get(other, {"link": other})
     differences = []
     for _ in range(pairs):
-        plain, altered = (measure(*case, **how)["round_ms_median"] for how in ({}, changed))
+        clients, parameters, rounds = case
+        plain, altered = (
+            measure(clients, parameters, rounds, **how)["round_ms_median"] for how in ({}, changed)
+        )
         differences.append(altered - plain)
         print(f"processes without a link {plain:.2f} ms, {other} {altered:.2f} ms", flush=True)
     print(f"{other} adds {statistics.median(differences):+.2f} ms to a round (median of pairs)")
