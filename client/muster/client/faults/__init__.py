@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, SerializeAsAny
 
 from muster.client.faults.battery_drain import BatteryDrain
-from muster.client.faults.contract import LifeFault, UpdateFault
+from muster.client.faults.contract import LifeEffect, LifeFault, UpdateFault
 from muster.client.faults.corrupt import CorruptUpdate
 from muster.client.faults.duplicate import DuplicateUpdate
 from muster.client.faults.false_examples import FalseExamples
@@ -52,4 +52,12 @@ DEVICE_FAULTS = Registry("fault of devices", GROUP, BUILT_IN)
 AnyDeviceFault = Annotated[SerializeAsAny[FaultKind], BeforeValidator(DEVICE_FAULTS.parse)]
 """A fault that acts inside a device, as a setting."""
 
-__all__ = ["BUILT_IN", "DEVICE_FAULTS", "GROUP", "AnyDeviceFault", "LifeFault", "UpdateFault"]
+__all__ = [
+    "BUILT_IN",
+    "DEVICE_FAULTS",
+    "GROUP",
+    "AnyDeviceFault",
+    "LifeEffect",
+    "LifeFault",
+    "UpdateFault",
+]

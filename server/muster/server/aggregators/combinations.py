@@ -1,5 +1,8 @@
 """Which combinations exist: the table of everything that a requirement and a withholder exclude.
 
+A requirement is what a feature needs, for example each single update; a withholder is what takes it
+away, for example partial sums. Rules, modes, faults and settings declare theirs.
+
 A combination that is not in the table, and that no rule or mode refuses by itself, runs.
 """
 
