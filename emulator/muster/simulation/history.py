@@ -543,7 +543,7 @@ class History:
 
     def _ran_dry(self) -> bool:
         """Whether rational devices have left for good, and those that stay are too few for another
-        version. Such a run goes on until its server gives up, after 10,000 rounds."""
+        version. Such a run goes on until its server gives up, after many rounds."""
         if not self.programs.scenario.server.mode.counts_versions:
             return False
         with suppress(sqlite3.Error), closing(reading(self.folder / "ledger.sqlite")) as ledger:
