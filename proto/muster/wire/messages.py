@@ -6,7 +6,7 @@ the ledger: they fit its 63-bit integers, and sums over its columns do not overf
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -59,9 +59,22 @@ def _numbers(enum: type[E], prefix: str, numbers: Iterable[tuple[str, int]]) -> 
 _DECISIONS = _numbers(Decision, "DECISION", pb.Decision.items())
 _REASONS = _numbers(Reason, "REASON", pb.Reason.items())
 _OUTCOMES = _numbers(Outcome, "OUTCOME", pb.Outcome.items())
-_DECISION_OF = {number: value for value, number in _DECISIONS.items()}
+
+
+class _Meanings(dict[int, E]):
+    """The domain value of each protobuf number in a field, which refuses all other numbers."""
+
+    def __init__(self, field: str, numbers: Mapping[E, int]) -> None:
+        super().__init__({number: value for value, number in numbers.items()})
+        self._field = field
+
+    def __missing__(self, number: int) -> E:
+        raise RemoteProtocolError(f"{self._field} {number} has no meaning here")
+
+
+_DECISION_OF = _Meanings("decision", _DECISIONS)
 _REASON_OF: dict[int, Reason | None] = {0: None, **{n: value for value, n in _REASONS.items()}}
-_OUTCOME_OF = {number: value for value, number in _OUTCOMES.items()}
+_OUTCOME_OF = _Meanings("outcome", _OUTCOMES)
 
 
 LARGEST = 1 << 40
@@ -89,13 +102,6 @@ _PLAIN = Update._fields[1 : Update._fields.index("facts")]
 """Fields of an update, after its key, that are the same in protobuf."""
 
 _plain_of = attrgetter(*_PLAIN)
-
-
-def _meaning(table: dict[int, E], number: int, field: str) -> E:
-    try:
-        return table[number]
-    except KeyError:
-        raise RemoteProtocolError(f"{field} {number} has no meaning here") from None
 
 
 def _finite(value: float, field: str) -> float:
@@ -129,7 +135,7 @@ def _covariates(values: Sequence[float], field: str) -> Sequence[float]:
 
 
 def _check_once(clients: Sequence[str]) -> None:
-    if len(clients) > 1 and len(set(clients)) < len(clients):
+    if len(set(clients)) < len(clients):
         twice = next(client for client in clients if clients.count(client) > 1)
         raise RemoteProtocolError(
             f"{len(clients)} entries of {len(set(clients))} devices in a message; expected one of "
@@ -153,30 +159,25 @@ def encode_to_device(message: ToDevice) -> bytes:
     Raises:
         Unencodable: a number does not fit its field.
     """
+    out = pb.ServerMessage()
     try:
-        out = _to_device(message)
+        for receipt in message.receipts:
+            _fill_receipt(out.receipts.add(), receipt)
+        if message.committed is not None:
+            out.committed.round, out.committed.version = message.committed
+        for call in message.calls:
+            _fill_call(out.calls.add(), call)
+        if message.goodbye is not None:
+            out.goodbye.status = message.goodbye
+        if message.scenario_s is not None:
+            out.scenario_s = message.scenario_s
+        if (asked := message.sum_request) is not None:
+            out.sum.number, weights, out.sum.begins, out.sum.ends, out.sum.step = asked
+            out.sum.weights.extend(weights)
     except ValueError as error:  # of protobuf, which tells the number
         raise Unencodable(f"a message to devices cannot be encoded: {error}") from None
     alone: bytes = out.SerializeToString()
     return alone if message.model is None else with_bodies(alone, [message.model])
-
-
-def _to_device(message: ToDevice) -> pb.ServerMessage:
-    out = pb.ServerMessage()
-    for receipt in message.receipts:
-        _fill_receipt(out.receipts.add(), receipt)
-    if message.committed is not None:
-        out.committed.round, out.committed.version = message.committed
-    for call in message.calls:
-        _fill_call(out.calls.add(), call)
-    if message.goodbye is not None:
-        out.goodbye.status = message.goodbye
-    if message.scenario_s is not None:
-        out.scenario_s = message.scenario_s
-    if message.sum_request is not None:
-        out.sum.number, weights, out.sum.begins, out.sum.ends, out.sum.step = message.sum_request
-        out.sum.weights.extend(weights)
-    return out
 
 
 def _fill_call(out: pb.Call, call: Call) -> None:
@@ -238,7 +239,7 @@ def _decode_call(call: pb.Call) -> Call:
         call.counted_round,
         _decode_weight(call.weight) if call.HasField("weight") else None,
         call.retains_model,
-        _short(call.instruction, "instruction"),
+        _short(call.instruction, "instruction") if call.instruction else b"",
     )
 
 
@@ -268,10 +269,10 @@ def _fill_receipt(out: pb.Receipt, receipt: Receipt) -> None:
 def decode_receipt(receipt: pb.Receipt) -> Receipt:
     return Receipt(
         Key(receipt.client, receipt.round, receipt.attempt),
-        _meaning(_OUTCOME_OF, receipt.outcome, "outcome"),
+        _OUTCOME_OF[receipt.outcome],
         _REASON_OF.get(receipt.reason),
         receipt.detail,
-        _bounded(receipt.offset, "offset"),
+        _bounded(receipt.offset, "offset") if receipt.offset else 0,
     )
 
 
@@ -314,15 +315,12 @@ def encode_answers(answers: Sequence[tuple[Answer, Body]]) -> bytes:
 
     The bodies of answers without an update, and of updates that are held, are left out.
     """
-    out = pb.DeviceMessage()
-    for answer, _ in answers:
+    out, bodies = pb.DeviceMessage(), []
+    for answer, body in answers:
         _fill_answer(out.answers.add(), answer)
-    bodies = (body for answer, body in answers if _has_body(answer))
+        if answer.update is not None and answer.update.held is None:
+            bodies.append(body)
     return with_bodies(out.SerializeToString(), bodies)
-
-
-def _has_body(answer: Answer) -> bool:
-    return answer.update is not None and answer.update.held is None
 
 
 def encode_heartbeat(devices: Iterable[Observation]) -> bytes:
@@ -367,38 +365,46 @@ def decode_from_device(data: bytes) -> FromDevice:
     """
     bodies, alone = split_bodies(data)
     message = _parsed(pb.DeviceMessage, alone)
-    left = iter(bodies)
-    answers = [
-        (answer, next(left, b"") if _has_body(answer) else b"")
-        for answer in map(_decode_answer, message.answers)
-    ]
-    updates = sum(_has_body(answer) for answer, _ in answers)
+    answers: list[tuple[Answer, Body]] = []
+    updates = 0
+    for answer in map(_decode_answer, message.answers):
+        body: Body = b""
+        if answer.update is not None and answer.update.held is None:
+            body = bodies[updates] if updates < len(bodies) else b""
+            updates += 1
+        answers.append((answer, body))
     if updates != len(bodies):
         raise RemoteProtocolError(f"{updates} updates in a message with {len(bodies)} bodies")
-    heartbeat = message.heartbeat.devices if message.HasField("heartbeat") else ()
-    seen = list(map(_decode_observation, heartbeat))
-    _check_once([answer.key.client for answer, _ in answers])
+    if len(answers) > 1:
+        _check_once([answer.key.client for answer, _ in answers])
+    return FromDevice(
+        answers,
+        _decode_heartbeat(message.heartbeat) if message.HasField("heartbeat") else [],
+        _decode_reply(message.reply) if message.HasField("reply") else None,
+    )
+
+
+def _decode_heartbeat(heartbeat: pb.Heartbeat) -> Sequence[Observation]:
+    seen = list(map(_decode_observation, heartbeat.devices))
     _check_once([observation.client for observation in seen])
-    return FromDevice(answers, seen, _decode_reply(message))
+    return seen
 
 
-def _decode_reply(message: pb.DeviceMessage) -> tuple[SumHeader, bytes] | None:
-    if not message.HasField("reply"):
-        return None
-    header, _ = _decode_sum_header(message.reply.header)
-    return header, message.reply.body
+def _decode_reply(reply: pb.SumReply) -> tuple[SumHeader, bytes]:
+    header, _ = _decode_sum_header(reply.header)
+    return header, reply.body
 
 
 def _decode_answer(answer: pb.Answer) -> Answer:
     key = Key(answer.client, answer.round, answer.attempt)
-    decision = _meaning(_DECISION_OF, answer.decision, "decision")
+    decision = _DECISION_OF[answer.decision]
     update = decode_update(answer.update) if answer.HasField("update") else None
     if update is not None and (update.key != key or decision is not Decision.ACCEPT):
         raise RemoteProtocolError(
             f"an update of {_shown(update.key)} in the answer {decision.value!r} of {_shown(key)}; "
             f"expected an update in an answer that accepts, and for the same call"
         )
-    valuation, fault = _judged_valuation(answer)
+    valuation, fault = _judged_valuation(answer) if answer.HasField("valuation") else (None, "")
     return Answer(
         key,
         decision,
@@ -434,8 +440,6 @@ def _decode_foreseen(answer: pb.Answer) -> Sequence[Observation]:
 def _judged_valuation(answer: pb.Answer) -> tuple[Valuation | None, str]:
     """The valuation in an answer, and what is wrong with it. A wrong one is left out, and does not
     break the stream: the server treats the device as absent, and the run goes on."""
-    if not answer.HasField("valuation"):
-        return None, ""
     try:
         return decode_valuation(answer.valuation), ""
     except RemoteProtocolError as error:
@@ -568,7 +572,7 @@ def decode_update(update: pb.Update) -> Update:
             Key(update.client, update.round, update.attempt),
             *_plain_of(update),
             _decode_facts(update),
-            _short(update.report, "report"),
+            _short(update.report, "report") if update.report else b"",
             _decode_held(update.held) if update.HasField("held") else None,
         )
     )
