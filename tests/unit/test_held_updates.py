@@ -48,7 +48,7 @@ async def test_a_sum_that_is_begun_again_has_nothing_of_the_one_before() -> None
         devices, Stopping(kind="none"), TrainingRunner(ClockSettings(), None, WallClock())
     )
     held.begin(1, PARAMETERS)
-    held.announce(memory.update_for(calls[0]), PARAMETERS)
+    held.announced(memory.update_for(calls[0]), PARAMETERS)
     Stopping.stops = True
     first = asyncio.create_task(held.add(batch, [0.1]))
     await asyncio.to_thread(Stopping.reached.wait)

@@ -1,29 +1,14 @@
 """State machines as tables that map (phase, event) to the next phase."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
 
 from muster.common.errors import LocalProtocolError
 
-Phase = TypeVar("Phase", bound=StrEnum)
-Event = TypeVar("Event", bound=StrEnum)
 
-
-def next_phase(
-    table: Mapping[tuple[Phase, Event], Phase], phase: Phase, event: Event, who: str
-) -> Phase:
-    """The phase that `event` leads to from `phase`.
+def impossible(who: str, phase: StrEnum, event: StrEnum) -> LocalProtocolError:
+    """The error of an event for which the table of a state machine has no row in a phase.
 
     Args:
-        who: name of the state machine, for the message.
-
-    Raises:
-        LocalProtocolError: the table has no row for this phase and event.
+        who: name of the state machine.
     """
-    try:
-        return table[phase, event]
-    except KeyError:
-        raise LocalProtocolError(
-            f"{who}: {event.value!r} cannot happen while {phase.value}"
-        ) from None
+    return LocalProtocolError(f"{who}: {event.value!r} cannot happen while {phase.value}")

@@ -173,6 +173,12 @@ def _train_children(part: nn.Module, mode: bool = True) -> nn.Module:
     return part
 
 
+def keeps_local(module: nn.Module) -> bool:
+    """Whether a module has local entries, which few have."""
+    parameters, buffers = _LOCAL
+    return bool(module.__dict__.get(parameters) or module.__dict__.get(buffers))
+
+
 def local_parameters(module: nn.Module) -> list[nn.Parameter]:
     """The local parameters, which train on the device and stay there."""
     names = module.__dict__.get(_LOCAL[0], ())  # a module itself looks for longer
@@ -193,13 +199,11 @@ def local_bytes(module: nn.Module) -> bytes:
 def load_local(module: nn.Module, values: bytes) -> None:
     """Copy what `local_bytes` returned into the local entries; if it is empty, the values that they
     begin with."""
-    if not (local := _local(module)):
-        return  # asked before every training
     import torch
 
     start, values = 0, values or module.__dict__.get(_INITIAL, b"")
     with torch.no_grad():
-        for entry in local:
+        for entry in _local(module):
             if not (size := entry.numel() * entry.element_size()):
                 continue
             flat = torch.frombuffer(bytearray(values[start : start + size]), dtype=torch.uint8)

@@ -10,7 +10,7 @@ from muster.client.device.memory import StoredUpdate
 from muster.common.compression import Codec
 from muster.common.compression.contract import pread_of
 from muster.common.exact_sum import ExactSum, ReadBlock, Term
-from muster.common.exchange import Body, Call, Held, SumHeader, Update
+from muster.common.exchange import Body, Call, Held, SumHeader
 from muster.common.partial_sums import encode_partial_sum, held_of
 from muster.wire.bodies import checksum
 
@@ -38,13 +38,14 @@ class HeldUpdates:
         self._sum: ExactSum | None = None
         self._missing: list[str] = []
 
-    def announce(self, stored: StoredUpdate, entries: int) -> Update:
+    def announced(self, stored: StoredUpdate, entries: int) -> StoredUpdate:
         """An update as the device announces it to the server, which gets no body.
 
         Args:
             entries: length of the vectors of an update.
         """
-        return stored.update._replace(held=self._held_of(stored, entries))
+        update = stored.update._replace(held=self._held_of(stored, entries))
+        return StoredUpdate(update, b"")
 
     def _held_of(self, stored: StoredUpdate, entries: int) -> Held:
         update, body = stored

@@ -44,8 +44,6 @@ class Willingness:
         The choice of a device whose model did not come, because its round was closed meanwhile, has
         no judgement.
         """
-        if not self._rational:
-            return choices
         return [
             await self._judged(call, choice, batch)
             if call.key.client in self._rational and choice.decision is not Decision.DECLINE
@@ -74,7 +72,7 @@ class Willingness:
     async def train_own(self, batch: CallBatch, choices: Sequence[Choice]) -> None:
         """Train the models of devices that had no gain and have not trained before they answered.
         This happens outside lockstep only, where the server should hear of it at once."""
-        if self._lockstep or not self._rational:
+        if self._lockstep:
             return
         for call, choice in zip(batch.calls, choices, strict=True):
             if choice.judgement is not None and choice.decision is Decision.DECLINE:

@@ -33,6 +33,7 @@ from muster.common.exchange import (
     Outcome,
     Receipt,
     SumRequest,
+    Update,
 )
 from muster.tasks.task import OpenTask
 from muster.wire import CHUNK_BYTES, INLINE_BYTES
@@ -88,7 +89,9 @@ class Worker:
         self._sums_are_secure = secure
         self._secure: SecureSteps | None = None
         self._ahead = TrainingAhead(task, module, devices, self._runner, clock)
-        self._willingness = Willingness(devices, policy, self._runner, self._lockstep, clock)
+        self._willingness: Willingness | None = None
+        if any(device.rational for device in devices.values()):
+            self._willingness = Willingness(devices, policy, self._runner, self._lockstep, clock)
 
     async def handle_calls(self, batch: CallBatch) -> None:
         """Answer calls, with the stored updates for them or with newly trained ones, or send the
@@ -111,7 +114,9 @@ class Worker:
         together: list[tuple[Answer, Body]] = []
         again: list[tuple[Answer, Body]] = []
         size = 0
-        choices = await self._willingness.judge(batch, self._choose(batch))
+        choices: Sequence[Choice] = self._choose(batch)
+        if self._willingness is not None:
+            choices = await self._willingness.judge(batch, choices)
         self._ahead.begin(batch, choices)
         for number, (call, choice) in enumerate(zip(batch.calls, choices, strict=True), start=1):
             if (said := await self._answer_with_update(call, choice, batch)) is not None:
@@ -126,26 +131,24 @@ class Worker:
             full = full or not batch.work.inline  # training takes long, so nobody should wait
             if together and (full or number == len(batch.calls)):
                 await batch.attendance.answer(together)
-                delivered = {a.key.client for a, _ in together if a.update is not None}
-                for client in sorted(delivered):
-                    self._devices[client].session.happen(SessionEvent.DELIVERED)
+                for answer, _ in together:
+                    if answer.update is not None:
+                        device = self._devices[answer.key.client]
+                        device.session.happen(SessionEvent.DELIVERED)
                 together, size = [], 0
         for repeated in again:  # by themselves: a message has one answer of a device
             await batch.attendance.answer([repeated])
-        await self._willingness.train_own(batch, choices)
+        if self._willingness is not None:
+            await self._willingness.train_own(batch, choices)
 
     def _sent_again(
         self, call: Call, choice: Choice, answer: Answer, batch: CallBatch
     ) -> list[tuple[Answer, Body]]:
         """What faults make a device send after its answer to a call."""
         resent = self._devices[call.key.client].resent(call, choice.step)
-        return [self._sent(answer._replace(key=u.update.key), u, batch) for u in resent]
-
-    def _sent(self, answer: Answer, stored: StoredUpdate, batch: CallBatch) -> tuple[Answer, Body]:
-        """An answer with an update, and the body that travels with it."""
-        if self._held is None:
-            return answer._replace(update=stored.update), stored.body
-        return answer._replace(update=self._held.announce(stored, batch.work.entries)), b""
+        if self._held is not None:
+            resent = [self._held.announced(stored, batch.work.entries) for stored in resent]
+        return [(answer._replace(key=u.key, update=u), body) for u, body in resent]
 
     async def _answer_with_update(
         self, call: Call, choice: Choice, batch: CallBatch
@@ -156,7 +159,9 @@ class Worker:
         except TrainingError as error:
             return self._answer(call, choice.failed(error), batch), b""
         if stored is not None:
-            return self._sent(self._answer(call, choice, batch), stored, batch)
+            if self._held is not None:
+                stored = self._held.announced(stored, batch.work.entries)
+            return self._answer(call, choice, batch, stored.update), stored.body
         if choice.decision is Decision.ACCEPT:
             return None
         if choice.decision is Decision.ABORT and self._fails_silently(choice):
@@ -166,7 +171,8 @@ class Worker:
     async def _handle_in_bulk(self, batch: CallBatch) -> None:
         """Send the answers first, then the updates one after the other."""
         choices = await self._with_slots(batch.calls, self._choose(batch))
-        choices = await self._willingness.judge(batch, choices)
+        if self._willingness is not None:
+            choices = await self._willingness.judge(batch, choices)
         self._ahead.begin(batch, choices)
         at_once = [
             answer._replace(decision=Decision.ACCEPT, reason=None)
@@ -193,7 +199,8 @@ class Worker:
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
                     await batch.attendance.answer([(self._answer(call, choice, batch), b"")])
-        await self._willingness.train_own(batch, choices)
+        if self._willingness is not None:
+            await self._willingness.train_own(batch, choices)
 
     async def _with_slots(
         self, calls: Sequence[Call], choices: Sequence[Choice]
@@ -268,7 +275,9 @@ class Worker:
                 if await self._update_for(call, choice, batch) is not None:
                     self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
 
-    def _answer(self, call: Call, choice: Choice, batch: CallBatch) -> Answer:
+    def _answer(
+        self, call: Call, choice: Choice, batch: CallBatch, update: Update | None = None
+    ) -> Answer:
         device = self._devices[call.key.client]
         works = choice.decision is not Decision.DECLINE
         whole_s = device.modelled_s(batch.work, choice.slowdown, choice.step)
@@ -278,7 +287,7 @@ class Worker:
             choice.decision,
             modelled_s,
             choice.reason,
-            None,
+            update,
             choice.seen,
             choice.x,
             choice.away,
@@ -316,14 +325,14 @@ class Worker:
             device.give_up(call, choice.before, choice.life, choice.judgement)
             device.session.happen(SessionEvent.GAVE_UP)
             return None
-        judged = choice.judgement is not None
-        download = choice.download if judged else await self._runner.download(call, device, batch)
-        unjudged = device.rational and not judged
+        came = batch.model is not None
+        download = choice.download if came else await self._runner.download(call, device, batch)
+        unjudged = device.rational and choice.judgement is None
         if batch.model is None or download is None or unjudged:
             device.session.happen(SessionEvent.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
-        began = self._clock.monotonic()
+        began = 0.0 if self._lockstep else self._clock.monotonic()
         state = choice.before, choice.life
         order = (call, batch.model, batch.work, *state, download, choice.step, choice.slowdown)
         try:

@@ -4,7 +4,7 @@ While a pack attends, several tasks run, its parts. If the first of them ends, t
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import grpc
@@ -41,19 +41,20 @@ class Attendance:
             raise Interrupted("the server ended the stream without a goodbye")
         return messages.decode_to_device(message)
 
-    async def answer(self, answers: Sequence[tuple[Answer, Body]]) -> None:
+    def answer(self, answers: Sequence[tuple[Answer, Body]]) -> Awaitable[None]:
         """Answer calls. Each answer comes with the body of its inline update, or an empty body."""
-        await self._write(messages.encode_answers(answers))
+        return self._write(messages.encode_answers(answers))
 
-    async def reply(self, header: SumHeader, body: Body) -> None:
+    def reply(self, header: SumHeader, body: Body) -> Awaitable[None]:
         """Reply to a step of a secure sum."""
-        await self._write(messages.encode_reply(header, body))
+        return self._write(messages.encode_reply(header, body))
 
-    async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
-        await self._write(messages.encode_heartbeat(seen))
+    def heartbeat(self, seen: Sequence[Observation] = ()) -> Awaitable[None]:
+        return self._write(messages.encode_heartbeat(seen))
 
     async def _write(self, message: bytes) -> None:
-        await self._written()
+        if self._under_way is not None:
+            await self._written()
         if self.silent:
             return
         self._under_way = written = asyncio.get_running_loop().create_future()

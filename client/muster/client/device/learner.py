@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from torch import nn
@@ -102,7 +103,7 @@ class Learner:
         self._speed = config.examples_per_s
         self._step_s = step_s
         self._clock = clock
-        self._modelled: tuple[TrainingConfig | None, float, float] = None, 0.0, 0.0
+        self._own_work: _OwnWork | None = None
         self.rational = utility is not None
         self._judge: ModelJudge | None = None
         if utility is not None:
@@ -138,17 +139,19 @@ class Learner:
         """
         began, mask, round = self._clock.monotonic(), self._mask(call.key.round), call.key.round
         received = self._received(model, mask, work.entries)
-        before = self._settled(call, before)
+        if before.control or self.rational:  # most devices keep nothing of that kind
+            before = self._settled(call, before)
         faults = self._acting(round, step)
         examples = self._examples(faults)
-        control = None
-        training = self._training(work)
+        control = measured = None
+        training = self._of(work).training
         if training.control_variates:
             received, of_server = np.split(received, 2)
             control = Control.of(of_server, before.control)
         own, trainer = before.own, training.trainer
         with training_errors(self.client):
-            measured, others = self._measured(call, received, before, training)
+            if training.evaluate_every:
+                measured = self._measured(call, received, before, training)
             if self._hosted is not None:
                 trained, own = train_hosted(
                     self._hosted,
@@ -180,7 +183,7 @@ class Learner:
                     state=state,
                     local=before.local,
                 )
-                if keeps_state(trainer) and state is not None:
+                if trainer is not None and state is not None:
                     own = kept_state.to_bytes(state, trainer.kind)
         sent, kept = trained.delta, b""
         if control is not None:
@@ -208,21 +211,24 @@ class Learner:
             fetch_wait_s=download.wait_s,
             fetched_at=download.at,
             steps=trained.train_steps,
-            facts=trained.facts._replace(**measured),
-            report=trained.report or metrics_to_bytes(others),
+            facts=trained.facts,
+            report=trained.report,
         )
+        if measured is not None:
+            facts, metrics = measured
+            report = trained.report or metrics_to_bytes(metrics)
+            update = update._replace(facts=trained.facts._replace(**facts), report=report)
         after = State(before.trained + 1, residual, life, kept, own, trained.local)
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))
         return StoredUpdate(update, body)
 
     def _measured(
         self, call: Call, received: Vector, before: State, training: Training
-    ) -> tuple[dict[str, float | None], dict[str, float]]:
+    ) -> tuple[dict[str, float | None], dict[str, float]] | None:
         """The facts of an evaluation of the received model with the device's own local entries, and
-        the task's other metrics; none if its version is not due."""
-        every = training.evaluate_every
-        if not every or call.base_version % every or not len(self._own):
-            return {}, {}
+        the task's other metrics; None if its version is not due."""
+        if call.base_version % training.evaluate_every or not len(self._own):
+            return None
         load_vector(self._module, received.astype(np.float32))
         load_local(self._module, before.local)
         metrics = plain_numbers(self._task.metrics_on(self._module, self._own))
@@ -295,7 +301,7 @@ class Learner:
                 self._module,
                 judgement.own,
                 examples,
-                self._training(work),
+                self._of(work).training,
                 seed=work.seed,
                 client=self.client,
                 round=call.key.round,
@@ -343,8 +349,6 @@ class Learner:
     def _settled(self, call: Call, before: State) -> State:
         """The state before a round, with what follows from the updates that counted: the control
         variate, and for a rational device what is in the model of it."""
-        if not before.control and not self.rational:
-            return before  # most devices keep nothing of that kind
         counted = self.memory.counted_for(call)
         told = self.rational and call.weight is not None
         if told and before.own and counted.own is not before.own:
@@ -416,24 +420,46 @@ class Learner:
             slowdown: factor of the training, from faults.
             step: the step of the device's life at which it was called.
         """
-        if self._modelled[0] is not work:  # cached: called several times in every round
-            transfer_s = self.line.transfer_s(*self.body_sizes(work))
-            self._modelled = work, self.train_s(work), transfer_s
-        train_s = self._modelled[1] * slowdown
-        if not self.line.varies:
-            return train_s + self._modelled[2]
+        own = self._of(work)
+        train_s = own.train_s * slowdown
+        if own.transfer_s is not None:
+            return train_s + own.transfer_s
         at_s = step * self._step_s
         return train_s + self.line.transfer_s(*self.body_sizes(work), at_s, train_s)
 
     def train_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of training in a round: examples seen divided by the device's speed."""
-        if self._speed is None:
-            return 0.0
-        return self._training(work).examples_seen(len(self.examples)) / self._speed
+        return self._of(work).train_s
 
-    def _training(self, work: TrainingConfig) -> Training:
-        """The device's own training."""
-        return work.training.of_device(self.client, len(self.examples))
+    def _of(self, work: TrainingConfig) -> "_OwnWork":
+        """What follows for this device from the training that the server announced; computed once,
+        and asked for several times in every round."""
+        if (own := self._own_work) is None or own.announced is not work:
+            training = work.training.of_device(self.client, len(self.examples))
+            seen = training.examples_seen(len(self.examples))
+            varies = self.line.varies
+            own = self._own_work = _OwnWork(
+                work,
+                training,
+                0.0 if self._speed is None else seen / self._speed,
+                None if varies else self.line.transfer_s(*self.body_sizes(work)),
+            )
+        return own
+
+
+class _OwnWork(NamedTuple):
+    """The work of a round of one device.
+
+    Attributes:
+        training: the device's own.
+        train_s: modelled seconds of training.
+        transfer_s: modelled seconds of its transfers; None if they depend on when they begin.
+    """
+
+    announced: TrainingConfig
+    training: Training
+    train_s: float
+    transfer_s: float | None
 
 
 def _outputs(module: nn.Module) -> int:

@@ -211,19 +211,19 @@ class Memory:
                 self._file[at : at + len(part)] = part
                 at += len(part)
         self._number = number
-        self.held = *map(self._lasting, self.held[-1:]), held
-
-    def _lasting(self, held: RoundRecord) -> RoundRecord:
-        """The record as it is in the file, which is also kept of it when the next round comes."""
-        return held if len(held.body) <= self._body_bytes else held._replace(body=b"")
+        newest = self.held[-1:]
+        if newest and len(newest[0].body) > self._body_bytes:  # it is not in the file either
+            newest = (newest[0]._replace(body=b""),)
+        self.held = *newest, held
 
     def _record(self, number: int, held: RoundRecord) -> tuple[bytes, Body]:
         """The bytes of a record, in two parts: everything up to the body, and the body."""
         round, model, before, after, update, _ = held
-        body = self._lasting(held).body
+        body = held.body if len(held.body) <= self._body_bytes else b""
         (client, _, attempt), *sent, facts, report, _ = update or _NO_UPDATE
         sent += [math.nan if fact is None else fact for fact in facts]
-        pieces = client.encode(), *map(_packed, (before.life, after.life))
+        lives = [struct.pack(f"<{len(life)}d", *life) for life in (before.life, after.life)]
+        pieces = client.encode(), *lives
         pieces += before.residual, after.residual, before.control, after.control
         pieces += before.own, after.own, before.local, after.local, report
         lengths = *map(len, pieces), len(body)
@@ -293,10 +293,6 @@ class Memory:
         if body and (update is None or body_checksum(body) != update.checksum):
             body = b""  # the states are whole; the device trains again, to the same bits
         return number, RoundRecord(round, model, before, after, update, body)
-
-
-def _packed(life: tuple[float, ...]) -> bytes:
-    return struct.pack(f"<{len(life)}d", *life) if life else b""
 
 
 def _unpacked(life: bytes) -> tuple[float, ...]:

@@ -37,7 +37,7 @@ class Choice(NamedTuple):
         lost: whether it declines, and the training of its own model is lost.
         judgement: what a rational device thinks of the model; None for all others, and until it has
             judged the model.
-        download: how it got the model, if it has judged it.
+        download: how it got the model, if it has judged it or it came with the call.
         failure: the error for which it gives up; empty without one.
     """
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from muster.common.tables import next_phase
+from muster.common.tables import impossible
 
 
 class SessionPhase(StrEnum):
@@ -92,5 +92,8 @@ class Session:
         Raises:
             LocalProtocolError: `event` has no row for this phase; the phase is unchanged.
         """
-        self.phase = next_phase(self._transitions, self.phase, event, self.client)
+        try:
+            self.phase = self._transitions[self.phase, event]
+        except KeyError:
+            raise impossible(self.client, self.phase, event) from None
         return self.phase

@@ -1,20 +1,19 @@
 """The training that a device is asked for, and how it got the model."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from muster.client.training.settings import Training
 from muster.common.tensors import Schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainingConfig:
     """The training that the server announced when the device enrolled.
 
     Attributes:
         inline: whether models and updates travel inside the Attend stream.
-        entries: number of entries of a download of the whole model, and of an update of it: its
-            parameters, or twice as many with control variates.
     """
 
     run: str
@@ -24,8 +23,10 @@ class TrainingConfig:
     inline: bool
     heartbeat_s: float
 
-    @property
+    @cached_property
     def entries(self) -> int:
+        """Number of entries of a download of the whole model, and of an update of it: its
+        parameters, or twice as many with control variates."""
         return self.schema.parameters * self.training.vectors
 
 

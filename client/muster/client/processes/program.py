@@ -303,24 +303,22 @@ class Pack:
             if attendance.silent:
                 continue
             self._backoff.reset()
-            self._process_message(message)
+            if message.scenario_s is not None:
+                self._life_clock.begin(message.scenario_s)
+            for receipt in message.receipts:
+                warn_of_refusal(receipt)
+                self._link.judged(receipt)
             if message.goodbye is not None:
                 return
             if not message.calls:
                 continue
             if self._worker.quick and not self._busy and len(message.calls) == 1:
-                await self._worker.handle_calls(self._call_batch(message, attendance))
+                batch = CallBatch(message, attendance, self._link, self._work)
+                await self._worker.handle_calls(batch)
             else:
                 self._busy = True
                 self._queued |= {call.key.client: call.key.round for call in message.calls}
                 self._calls.put_nowait(message)
-
-    def _process_message(self, message: ToDevice) -> None:
-        if message.scenario_s is not None:
-            self._life_clock.begin(message.scenario_s)
-        for receipt in message.receipts:
-            warn_of_refusal(receipt)
-            self._link.judged(receipt)
 
     async def _handle_queued_calls(self, attendance: Attendance) -> None:
         """Handle calls that take long, one message after the other, while `_listen` goes on.
@@ -332,11 +330,9 @@ class Pack:
         while True:
             message = await self._calls.get()
             if any(self._queued[call.key.client] <= call.key.round for call in message.calls):
-                await self._worker.handle_calls(self._call_batch(message, attendance))
+                batch = CallBatch(message, attendance, self._link, self._work)
+                await self._worker.handle_calls(batch)
             self._busy = not self._calls.empty()
-
-    def _call_batch(self, message: ToDevice, attendance: Attendance) -> CallBatch:
-        return CallBatch(message, attendance, self._link, self._work)
 
 
 def main(config: PackProcess, task: OpenTask) -> None:

@@ -75,8 +75,8 @@ def train(
         "round": round,
         "base_version": base_version,
     }
-    loss = None
-    if local is not None:
+    loss, keeps_local = None, parts.keeps_local(module)
+    if keeps_local and local is not None:
         parts.load_local(module, local)
     if settings.initial_loss:
         _check_length(parts.travelling(module), received, base_version)
@@ -98,9 +98,11 @@ def train(
                 f"(requires_grad = False), which no other device would have; expected that it "
                 f"moves only parameters that are trained"
             )
-    if kept := parts.local_bytes(module):
-        trained = replace(trained, local=kept)
-    return finished(trained, loss, settings, seed, client, round)
+    if keeps_local:
+        trained = replace(trained, local=parts.local_bytes(module))
+    if loss is not None or settings.update_noise:
+        trained = finished(trained, loss, settings, seed, client, round)
+    return trained
 
 
 def _offered(

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
-from muster.common.tables import next_phase
+from muster.common.tables import impossible
 from muster.server.rounds.cohort import CohortMember, WorkTime, times_alone
 from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
@@ -67,7 +67,10 @@ class Round:
         Raises:
             LocalProtocolError: `event` has no row for this phase; the phase is unchanged.
         """
-        self.phase = next_phase(TRANSITIONS, self.phase, event, f"round {self.number}")
+        try:
+            self.phase = TRANSITIONS[self.phase, event]
+        except KeyError:
+            raise impossible(f"round {self.number}", self.phase, event) from None
         return self.phase
 
     def take_over(self, members: Mapping[str, CohortMember]) -> None:
