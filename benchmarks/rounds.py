@@ -40,13 +40,14 @@ def measure(
     link: str = "none",
     backend: Any = "processes",
     tls: bool = False,
-    secure: bool = False,
+    secure: dict[str, Any] | None = None,
     uncounted: int | None = None,
 ) -> dict[str, Any]:
     """Run one case. A time is measured from the end of one round to the end of the next, so that
     nothing is left out.
 
     Args:
+        secure: the table server.secure; None: none.
         uncounted: rounds before the measured ones; None: see `warm_up`.
     """
     # The server, the nursery and the evaluation import the task by name, so they need its folder.
@@ -56,7 +57,7 @@ def measure(
     from muster.emulator import run
     from muster.emulator.scenario.scenario import Scenario
 
-    summing = {"minimum": 3, "secure": {}} if secure else {}
+    summing = {} if secure is None else {"minimum": 3, "secure": secure}
     uncounted = warm_up(clients, parameters) if uncounted is None else uncounted
     scenario = validate(
         Scenario,
@@ -107,7 +108,7 @@ def beside(case: list[int], other: str, pairs: int = 5) -> None:
     changes: dict[str, dict[str, Any]] = {
         "docker": {"backend": "docker"},
         "tls": {"tls": True},
-        "secure": {"secure": True},
+        "secure": {"secure": {}},
     }
     changed = changes.get(other, {"link": other})
     differences = []

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
+from muster.common.errors import RunFailed
 from muster.emulator.planning import plan
 from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario
 from muster.testing import KillAt, SimulatedFleet, assert_never_counted_twice, assert_same_model
 
-SECURE = {"rounds": 3, "minimum": 3, "secure": {"drop_out": 0.2, "collusion": 0.0}}
+SHARES = {"drop_out": 0.2, "collusion": 0.0}
+SECURE = {"rounds": 3, "minimum": 3, "secure": SHARES}
 PLAIN = {"rounds": 3, "minimum": 3}
 
 
@@ -37,6 +39,45 @@ def test_secure_sums_make_the_model_of_updates(rule: str, fleet: SimulatedFleet)
     assert_same_model(of_sums, of_updates)
     assert set(of_sums.ledger.contributions["outcome"]) == {"folded"}
     assert set(of_sums.ledger.contributions["bytes_up"]) == {0}
+
+
+GRIDS = [
+    {"range": 0.5},
+    {"range": 0.02, "bits": 8, "rounding": "stochastic"},
+    {"range": 0.02, "bits": 6},
+    {"range": 0.5, "bits": 40},
+    {},
+]
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_plain_sums_make_the_same_model(grid: dict[str, Any], fleet: SimulatedFleet) -> None:
+    """Also if updates are clipped, and rounded coarsely."""
+    models = set()
+    for plain in (False, True):
+        secure = {**SHARES, **grid, "plain": plain}
+        done = fleet.run(settings({**SECURE, "secure": secure}))
+        assert list(done.ledger.rounds["outcome"]) == ["aggregated"] * 3
+        models.add(done.summary["model_sha256"])
+    assert len(models) == 1
+
+
+def test_updates_that_are_clipped_make_another_model(fleet: SimulatedFleet) -> None:
+    models, said = set(), []
+    for range in (0.5, 0.02):
+        secure = {**SHARES, "range": range}
+        done = fleet.run(settings({**SECURE, "secure": secure}))
+        models.add(done.summary["model_sha256"])
+        said.append([*done.ledger.warnings["warning"]])
+    assert len(models) == 2
+    assert said == [[], ["6 of 6 updates have entries beyond range = 0.02, which are clipped"]]
+
+
+def test_a_weight_beyond_the_grid_ends_the_run(fleet: SimulatedFleet) -> None:
+    secure = {**SHARES, "range": 0.5, "largest_weight": 15.0}
+    expected = "the weight 16; expected at most 15. Set server.secure.largest_weight"
+    with pytest.raises(RunFailed, match=expected):
+        fleet.run(settings({**SECURE, "secure": secure}))
 
 
 def test_a_plan_says_how_secrets_are_shared() -> None:

@@ -11,16 +11,20 @@ from muster.common.clock import WallClock
 from muster.common.compression import Whole
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import SumRequest
+from muster.common.secure.grid import SumFormat
 
 
 @pytest.mark.parametrize(
     ("secure", "step", "expected"),
     [
-        (True, b"", "the server asked for a sum; expected a step"),
-        (False, b"step", "the server asked for a step; expected a sum"),
+        (SumFormat(heaviest=1.0), b"", "asked for a sum that is not secure"),
+        (None, b"step", "asked for a step of a sum that is not secure"),
     ],
+    ids=["no step", "a step"],
 )
-async def test_a_sum_of_another_kind_is_refused(secure: bool, step: bytes, expected: str) -> None:
+async def test_a_sum_of_another_kind_is_refused(
+    secure: SumFormat | None, step: bytes, expected: str
+) -> None:
     """A partial sum of one device would be its update."""
     nothing: Any = None
     codec, clock = Whole(kind="none"), WallClock()

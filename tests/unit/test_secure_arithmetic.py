@@ -1,5 +1,6 @@
 """The arithmetic of secure sums: sharing of secrets, the graph, padded sums and steps as bytes."""
 
+from functools import partial
 from itertools import combinations, product
 from random import Random
 
@@ -7,12 +8,15 @@ import numpy as np
 import pytest
 
 from muster.common.errors import RemoteProtocolError
-from muster.common.exact_sum import ExactSum
+from muster.common.exact_sum import BLOCK, ExactSum, Term
 from muster.common.secure.graph import Sharing, neighbours_of, sharing_of, too_few_stay
+from muster.common.secure.grid import MOST_BITS, Grid, bits_for, grid_of
 from muster.common.secure.keys import PrivateKey, derived_key, pad_key, seal, unseal
-from muster.common.secure.padded import PaddedSum
+from muster.common.secure.padded import ExactPaddedSum, padded_sum
 from muster.common.secure.sharing import PRIME, joined, shares_of, split
 from muster.common.secure.steps import StepRequest, SumStep, decode_step
+from muster.common.seeds import stream
+from muster.common.tensors import Vector
 
 SECRET = bytes(range(32))
 
@@ -72,20 +76,18 @@ def test_pads_cancel_and_leave_the_exact_sum() -> None:
     draws = np.random.default_rng(1)
     parameters = 70_001  # more than a block
     terms = [draws.normal(size=parameters).astype(np.float32) * 1e-9 for _ in range(3)]
-    exact, total = ExactSum(parameters), PaddedSum(parameters)
+    exact, total = ExactSum(parameters), ExactPaddedSum(parameters)
     for term in terms:
         alone = ExactSum(parameters)
         alone.add(term, 3.7)
         exact.add(term, 3.7)
-        one = PaddedSum(parameters)
+        one = ExactPaddedSum(parameters)
         one.add_exact(alone)
         total.add_encoded(one.encoded())
     plain = total.encoded()
-    total.pad(b"a" * 32, True)
-    total.pad(b"b" * 32, False)
+    total.pad([(b"a" * 32, True), (b"b" * 32, False)])
     assert total.encoded() != plain
-    total.pad(b"a" * 32, False)
-    total.pad(b"b" * 32, True)
+    total.pad([(b"a" * 32, False), (b"b" * 32, True)])
     assert total.encoded() == plain
     read, right = total.read(0, parameters), exact.pieces(0, 65_536)
     assert (read.coarse[:65_536] == right.coarse).all()
@@ -93,6 +95,75 @@ def test_pads_cancel_and_leave_the_exact_sum() -> None:
     assert right.fine is not None
     assert read.fine is not None
     assert (read.fine[:65_536] == right.fine).all()
+
+
+def block(vector: Vector, start: int, stop: int) -> Vector:
+    return vector[start:stop]
+
+
+GRIDS = [
+    grid_of(1.5, bits, rounding, 5, heaviest)
+    for bits, heaviest in [(8, 1.0), (13, 40.0), (None, 7.3), (53, 1e6), (53, 1e-9)]
+    for rounding in ("nearest", "stochastic")
+]
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda g: f"{g.entry_bytes}, 2^{g.exponent}")
+def test_a_sum_on_a_grid_is_that_of_the_numbers_of_all_updates(grid: Grid) -> None:
+    draws, parameters = np.random.default_rng(1), BLOCK + 7
+    vectors = [draws.normal(size=parameters).astype(np.float32) for _ in range(5)]
+    vectors[0][:] = 9.0  # all of them at the end of the range
+    total, numbers = padded_sum(parameters, grid), [0] * parameters
+    weight = (grid.most * 2.0**grid.exponent) / 1.5 * 0.7
+    for place, vector in enumerate(vectors):
+        one = padded_sum(parameters, grid)
+        one.add_term(Term(partial(block, vector), weight, 9.0), stream(1, "x", place))
+        assert len(one.encoded()) == grid.entry_bytes * parameters
+        found = np.frombuffer(one.encoded(), f"<i{grid.entry_bytes}").astype(np.int64)
+        steps = np.clip(vector.astype(np.float64), -1.5, 1.5) * weight * 2.0**-grid.exponent
+        off = 0.5 if grid.rounding == "nearest" else 1
+        assert np.max(np.abs(found - steps)) <= off
+        assert np.max(np.abs(found)) <= grid.most
+        numbers = [a + int(b) for a, b in zip(numbers, found, strict=True)]
+        one.pad([(b"a" * 32, place % 2 == 0), (b"b" * 32, True)])
+        total.add_encoded(one.encoded())
+    total.pad([(b"a" * 32, False)] + [(b"b" * 32, False)] * 5)
+    pieces = total.read(0, parameters)
+    for at in (0, 1, BLOCK, parameters - 1):
+        fine = 0 if pieces.fine is None else int(pieces.fine[at])
+        read = (int(pieces.coarse[at]) << 64) + (int(pieces.middle[at]) << 32) + fine
+        assert read == numbers[at] << (grid.exponent + 84)
+    assert total.largest() == max(map(abs, numbers)) * 2.0**grid.exponent
+    assert total.largest() <= 5 * grid.bound(weight, 9.0)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 64, 65, 100_000])
+@pytest.mark.parametrize("entry_bytes", [2, 4])
+def test_no_sum_leaves_its_bytes(devices: int, entry_bytes: int) -> None:
+    bits = bits_for(devices, entry_bytes)
+    half = 2 ** (8 * entry_bytes - 1)
+    assert devices * (2.0 ** (bits - 1) - 1) < half
+    if 3 < bits < MOST_BITS and devices > 2:
+        assert devices * (2**bits - 1) >= half  # it could have no bit more
+        assert grid_of(1.0, bits, "nearest", devices, 1.0).entry_bytes == entry_bytes
+        assert grid_of(1.0, bits + 1, "nearest", devices, 1.0).entry_bytes == 2 * entry_bytes
+
+
+def test_the_heaviest_update_uses_all_bits() -> None:
+    grid = grid_of(2.0, 10, "nearest", 8, 100.0)
+    assert (grid.most, grid.entry_bytes) == (511, 2)
+    assert 511 * 2.0**grid.exponent >= 200 > 511 * 2.0 ** (grid.exponent - 1)
+    assert grid_of(1.0, 9, "nearest", 8, 255.0).exponent == 0  # 255 steps, exactly
+
+
+def test_stochastic_rounding_is_right_on_average() -> None:
+    grid = grid_of(1.0, 4, "stochastic", 3, 1.0)
+    entries = np.full(20_000, 0.1, np.float32)
+    steps = 0.1 * 2.0**-grid.exponent
+    assert 0 < steps < 1
+    found = grid.whole(entries, 1.0, stream(3, "x"))
+    assert set(found) == {0.0, 1.0}
+    assert found.mean() == pytest.approx(steps, abs=0.02)
 
 
 def test_two_devices_agree_on_a_key_for_each_attempt_and_purpose() -> None:

@@ -38,6 +38,9 @@ def test_a_synchronous_fleet_may_have_secure_sums() -> None:
         ({"keep_updates": True}, "server.keep_updates: with server.secure"),
         ({"mode": "opportunistic", "deadline_s": 60}, "expected the synchronous mode"),
         ({"privacy": {"clip": 1.0, "noise": 1.0}}, "expected where = 'device'"),
+        ({"secure": {"bits": 12}}, "bits: exact sums have no grid; set range too"),
+        ({"secure": {"rounding": "nearest"}}, "rounding: exact sums have no grid"),
+        ({"secure": {"range": 1.0, "bits": 3}}, "server.secure.bits: expected at least 4"),
         ({"secure": {"drop_out": 0.45, "collusion": 0.2}}, "2 · drop_out + collusion below 1"),
     ],
 )
@@ -56,6 +59,12 @@ def test_a_server_without_secure_sums_is_refused(server: dict[str, Any], expecte
 )
 def test_a_group_without_secure_sums_is_refused(group: dict[str, Any], expected: str) -> None:
     assert expected in refusal({}, group)
+
+
+def test_sums_that_no_number_holds_are_refused() -> None:
+    assert refusal({"secure": {"range": 1.0, "bits": 53}}, {"count": 2048}) == ""
+    expected = "a sum of 2,049 updates with entries of 53 bits is longer than 64 bits"
+    assert expected in refusal({"secure": {"range": 1.0, "bits": 53}}, {"count": 2049})
 
 
 def test_faults_of_updates_on_their_way_are_refused() -> None:

@@ -15,10 +15,10 @@ from muster.client.calls.secure_sums import SecureDevice
 from muster.client.device.memory import StoredUpdate
 from muster.client.device.opened import OpenedSums
 from muster.common.events import Event, SecureStep, SecureSumFailed
-from muster.common.exact_sum import ExactSum
+from muster.common.exact_sum import ExactSum, Term
 from muster.common.exchange import Key, Update
 from muster.common.secure.keys import PrivateKey, pad_key
-from muster.common.secure.padded import PaddedSum
+from muster.common.secure.padded import padded_sum
 from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, StepRequest, SumStep, decode_step
 from muster.server.runtime.worker import WorkerThread
@@ -86,8 +86,9 @@ class Devices:
         device, vector = self.there[client], self.vectors[client]
         total = None
         if device.needs_update(request):
-            total = ExactSum(PARAMETERS)
-            total.add(vector, weight)
+            total = padded_sum(PARAMETERS, None)
+            term = Term(lambda start, stop: vector[start:stop], weight, 9.0)
+            total.add_term(term, np.random.default_rng())
         call: Any = SimpleNamespace(key=Key(client, 4, 1), model_checksum=b"m" * 16)
         update = Update(Key(client, 4, 1), 1, client.encode() * 8, 20, 0.0, 0.0, 0.0)
         said = device.reply(request, call, weight, StoredUpdate(update, vector.tobytes()), total)
@@ -123,7 +124,8 @@ async def collected(
     worker = WorkerThread(True)
     secure = Secure(**{"drop_out": 0.4, "collusion": 0.0, **settings})
     sums: Any = devices
-    server = SecureSums(secure, 7, lockstep, PARAMETERS, CLIENTS, sums, worker, devices.told.append)
+    about = secure, secure.format(5, 1), "fedavg", 7, lockstep, PARAMETERS, CLIENTS
+    server = SecureSums(*about, sums, worker, devices.told.append)
     held: list[Any] = [
         SimpleNamespace(update=SimpleNamespace(key=Key(c, 4, 1)), body=SimpleNamespace(largest=9.0))
         for c in clients
@@ -315,12 +317,11 @@ def revealed(devices: Devices, owner: int) -> tuple[bytes, StepRequest]:
 
 def without_pads(devices: Devices, pads: Sequence[tuple[bytes, bool]]) -> list[Any]:
     """The update that the first device has sent, without some of its pads."""
-    total = PaddedSum(PARAMETERS)
+    total = padded_sum(PARAMETERS, None)
     total.add_encoded(
         next(s for r, s in devices.asked if s and (r.step, r.device) == (SumStep.UPDATE, 0))
     )
-    for key, positive in pads:
-        total.pad(key, not positive)
+    total.pad([(key, not positive) for key, positive in pads])
     pieces = total.read(0, PARAMETERS)
     return [pieces.coarse.tolist(), pieces.middle.tolist()]
 

@@ -82,18 +82,15 @@ class HeldUpdates:
             if stored is None:
                 self._missing.append(call.key.client)
             else:
-                terms.append(self._term(stored, weight, entries))
+                terms.append(self.term(stored, weight, entries))
         assert self._sum is not None
         if terms:
             await self._runner.run(self._sum.add_terms, terms)
 
-    def _term(self, stored: StoredUpdate, weight: float, entries: int) -> Term:
+    def term(self, stored: StoredUpdate, weight: float, entries: int) -> Term:
+        """A weighted update, as it enters a sum."""
         held = self._held_of(stored, entries)
         return Term(self._read(stored.body, entries), weight, held.largest)
-
-    def total(self) -> ExactSum | None:
-        """The sum that has been begun; None if an update is missing in it."""
-        return self._sum if self._sum is not None and not self._sum.empty else None
 
     def complete(self) -> tuple[SumHeader, Body]:
         """The sum that has been begun, with its header."""

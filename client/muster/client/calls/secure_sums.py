@@ -17,14 +17,17 @@ from muster.client.calls.training_runner import TrainingRunner
 from muster.client.device.learner import Learner
 from muster.client.device.memory import StoredUpdate
 from muster.client.device.opened import OpenedSums
+from muster.client.device.training_config import TrainingConfig
 from muster.common.errors import RemoteProtocolError
-from muster.common.exact_sum import ExactSum
-from muster.common.exchange import Body, Call, SumHeader, SumRequest
+from muster.common.exact_sum import Term
+from muster.common.exchange import Body, Call, Key, SumHeader, SumRequest
 from muster.common.secure.graph import LEAST
+from muster.common.secure.grid import SumFormat
 from muster.common.secure.keys import PrivateKey, derived_key, pad_key, seal, unseal
-from muster.common.secure.padded import PaddedSum
+from muster.common.secure.padded import PaddedSum, padded_sum
 from muster.common.secure.sharing import SECRET_BYTES, SHARE_BYTES, split
 from muster.common.secure.steps import StepRequest, SumStep, decode_step
+from muster.common.seeds import stream
 from muster.wire.bodies import checksum
 
 _KEY_BYTES = 32
@@ -82,13 +85,13 @@ class SecureDevice:
         call: Call,
         weight: float,
         stored: StoredUpdate | None,
-        sum: ExactSum | None,
+        sum: PaddedSum | None,
     ) -> bytes | None:
         """The reply to a request; None: the device refuses.
 
         Args:
             stored: the update for the call; None if it is not here.
-            sum: the weighted update, if `needs_update`; None if it is not here.
+            sum: the weighted update, if `needs_update`; None if it is not here. It gets the pads.
         """
         if request.step is SumStep.KEYS and self._known(request) is None:
             self._attempt = _Attempt(request)
@@ -120,7 +123,7 @@ class SecureDevice:
         call: Call,
         weight: float,
         stored: StoredUpdate,
-        sum: ExactSum,
+        sum: PaddedSum,
     ) -> bytes | None:
         padded = _padded(attempt, request, sum)
         about = pack("<d", weight) + call.model_checksum + stored.update.checksum
@@ -174,12 +177,12 @@ def _sealing_key(attempt: _Attempt, sender: int, receiver: int) -> bytes:
     return derived_key(attempt.sealing[neighbour], purpose, attempt.name)
 
 
-def _padded(attempt: _Attempt, request: StepRequest, sum: ExactSum) -> bytes | None:
+def _padded(attempt: _Attempt, request: StepRequest, sum: PaddedSum) -> bytes | None:
     """The weighted update under the device's own pad and those that it has with its neighbours."""
     held = {}
     if len(request.records) + 1 < attempt.threshold:
         return None
-    total = PaddedSum(sum.parameters)
+    pads = [(attempt.own_pad, True)]
     for index, sealed in request.records:
         keys = attempt.neighbours.get(index)
         if keys is None:
@@ -189,12 +192,29 @@ def _padded(attempt: _Attempt, request: StepRequest, sum: ExactSum) -> bytes | N
         if shares is None or agreed is None:
             return None
         held[index] = shares
-        pad = pad_key(agreed, attempt.name)
-        total.pad(pad, attempt.device < index)
+        pads.append((pad_key(agreed, attempt.name), attempt.device < index))
     attempt.held = held
-    total.pad(attempt.own_pad, True)
-    total.add_exact(sum)
-    return total.encoded()
+    sum.pad(pads)
+    return sum.encoded()
+
+
+class PlainDevice:
+    """A device that sends its weighted update as it is, for a run to compare with."""
+
+    def needs_update(self, request: StepRequest) -> bool:
+        """Whether the device needs its weighted update for the reply."""
+        return request.step is SumStep.UPDATE
+
+    def reply(
+        self,
+        request: StepRequest,
+        call: Call,
+        weight: float,
+        stored: StoredUpdate | None,
+        sum: PaddedSum | None,
+    ) -> bytes | None:
+        """The reply to a request: see `SecureDevice.reply`."""
+        return None if sum is None else sum.encoded()
 
 
 class SecureSteps:
@@ -202,15 +222,21 @@ class SecureSteps:
 
     Args:
         held: the updates of these devices.
+        format: how the devices send them.
     """
 
     def __init__(
-        self, devices: Mapping[str, Learner], held: HeldUpdates, runner: TrainingRunner
+        self,
+        devices: Mapping[str, Learner],
+        held: HeldUpdates,
+        runner: TrainingRunner,
+        format: SumFormat,
     ) -> None:
         self._devices = devices
         self._held = held
         self._runner = runner
-        self._secure: dict[str, SecureDevice] = {}
+        self._format = format
+        self._secure: dict[str, SecureDevice | PlainDevice] = {}
 
     def needs_update(self, batch: CallBatch, request: SumRequest) -> bool:
         """Whether a device needs its update for a step."""
@@ -227,24 +253,29 @@ class SecureSteps:
         """
         device, step = self._device(batch), decode_step(request.step)
         (call,), (weight,) = batch.calls, request.weights
-        total = None
-        if device.needs_update(step):
-            self._held.begin(request.number, batch.work.entries)
-            await self._held.add(batch, request.weights)
-            total = self._held.total()
-        stored = self._devices[call.key.client].memory.update_for(call)
+        stored, total = self._devices[call.key.client].memory.update_for(call), None
+        if device.needs_update(step) and stored is not None:
+            term = self._held.term(stored, weight, batch.work.entries)
+            total = await self._runner.run(self._weighted, term, batch.work, call.key)
         reply = await self._runner.run(device.reply, step, call, weight, stored, total)
         missing = [call.key.client] if reply is None else []
         body = reply or b""
         return SumHeader(request.number, len(body), checksum(body), missing), body
 
-    def _device(self, batch: CallBatch) -> SecureDevice:
+    def _weighted(self, term: Term, work: TrainingConfig, key: Key) -> PaddedSum:
+        total = padded_sum(work.entries, self._format.grid)
+        total.add_term(term, stream(work.seed, "secure grid", key.client, key.round))
+        return total
+
+    def _device(self, batch: CallBatch) -> SecureDevice | PlainDevice:
         if len(batch.calls) != 1:
             raise RemoteProtocolError(
                 f"a step of a secure sum asks {len(batch.calls)} devices; expected 1"
             )
         client = batch.calls[0].key.client
         if (known := self._secure.get(client)) is None:
-            opened = OpenedSums(self._devices[client].memory.folder)
-            known = self._secure[client] = SecureDevice(opened)
+            known = PlainDevice()
+            if not self._format.plain:
+                known = SecureDevice(OpenedSums(self._devices[client].memory.folder))
+            self._secure[client] = known
         return known

@@ -35,6 +35,7 @@ from muster.common.exchange import (
     SumRequest,
     Update,
 )
+from muster.common.secure.grid import SumFormat
 from muster.tasks.task import OpenTask
 from muster.wire import CHUNK_BYTES, INLINE_BYTES
 
@@ -58,7 +59,7 @@ class Worker:
         module: the pack's scratch module.
         held_codec: the devices hold their updates back, compressed with this codec, and the pack
             sends sums of them; None: it sends every update.
-        secure: these sums are secure ones.
+        secure: how they send their updates for secure sums; None: sums are not secure.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Worker:
         task: OpenTask,
         module: nn.Module,
         held_codec: Codec | None = None,
-        secure: bool = False,
+        secure: SumFormat | None = None,
     ) -> None:
         self.quick = False
         self._devices = devices
@@ -86,7 +87,7 @@ class Worker:
         self._held: HeldUpdates | None = None
         if held_codec is not None:
             self._held = HeldUpdates(devices, held_codec, self._runner)
-        self._sums_are_secure = secure
+        self._sum_format = secure
         self._secure: SecureSteps | None = None
         self._ahead = TrainingAhead(task, module, devices, self._runner, clock)
         self._willingness: Willingness | None = None
@@ -228,13 +229,9 @@ class Worker:
         held = self._held
         if held is None:
             raise RemoteProtocolError("the server asked for a sum of updates that were sent to it")
-        if bool(request.step) != self._sums_are_secure:
-            # The server could ask for an update under the name of a partial sum of one device.
-            wanted, asked = ("a step", "a sum") if self._sums_are_secure else ("a sum", "a step")
-            raise RemoteProtocolError(
-                f"the server asked for {asked}; expected {wanted}, because server.secure is "
-                f"{'set' if self._sums_are_secure else 'not set'}"
-            )
+        # The server could ask for an update under the name of a partial sum of one device.
+        if self._sum_format is not None and not request.step:
+            raise RemoteProtocolError("the server asked for a sum that is not secure")
         if request.step:
             await self._take_step(batch, request, held)
             return
@@ -249,11 +246,13 @@ class Worker:
 
     async def _take_step(self, batch: CallBatch, request: SumRequest, held: HeldUpdates) -> None:
         """Take a step of a secure sum, or say that the device refuses it."""
+        if self._sum_format is None:
+            raise RemoteProtocolError("the server asked for a step of a sum that is not secure")
         if self._secure is None:
             # Other devices do without the library for cryptography.
             from muster.client.calls.secure_sums import SecureSteps
 
-            self._secure = SecureSteps(self._devices, held, self._runner)
+            self._secure = SecureSteps(self._devices, held, self._runner, self._sum_format)
         if self._secure.needs_update(batch, request):
             await self._train_lost(batch, held)
         header, body = await self._secure.take(batch, request)

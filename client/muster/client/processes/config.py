@@ -11,6 +11,7 @@ from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.lines import LinkModel
 from muster.common.masks import AnyMasking
+from muster.common.secure.grid import SumFormat
 
 
 class PackProcess(Section):
@@ -44,8 +45,9 @@ class PackProcess(Section):
     partial_sums: bool = False
     """Whether the devices hold their updates back, and the process sends sums of them."""
 
-    secure: bool = False
-    """Whether such a sum is secure. Then the process sends no other, whatever the server asks."""
+    secure: SumFormat | None = None
+    """How they send their updates for secure sums. Then the process sends no others, whatever the
+    server asks. Absent: sums are not secure."""
 
     mask: AnyMasking | None = None
     """Which part of the model each device trains. Absent: the whole model."""

@@ -99,16 +99,16 @@ def bytes_besides(neighbours: int) -> int:
     return KEYS_BYTES + SEALED_BYTES * neighbours + SHARE_BYTES * (1 + neighbours)
 
 
-def reply_bytes(request: StepRequest, entries: int) -> int:
+def reply_bytes(request: StepRequest, padded: int) -> int:
     """The length of the reply to a request.
 
     Args:
-        entries: length of the vectors of an update.
+        padded: bytes of a padded update.
     """
     if request.step is SumStep.KEYS:
         return KEYS_BYTES
     if request.step is SumStep.UPDATE:
-        return 16 * entries
+        return padded
     if request.step is SumStep.SHARES:
         return SEALED_BYTES * len(request.records)
     return SHARE_BYTES * (1 + len(request.records))

@@ -280,6 +280,7 @@ class ProcessConfigs:
             shared={g.name: g.shared_line(scenario.seed) for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             partial_sums=[group.name for group in scenario.groups if scenario.holds(group)],
+            sum_format=scenario.sum_format(max((m.examples for m in members), default=0)),
             on_error_fail=[group.name for group in scenario.groups if group.on_error == "fail"],
             errors_in_a_row=limits,
             masks={
@@ -369,7 +370,7 @@ class ProcessConfigs:
                     capacity=group.device.capacity,
                     training=group.training,
                     partial_sums=self.scenario.holds(group),
-                    secure=self.scenario.server.secure is not None,
+                    secure=server.sum_format,
                     mask=group.mask,
                     torch_device=f"cuda:{next(in_turn)}" if on_gpu else "cpu",
                     population=self.scenario.devices,

@@ -95,8 +95,8 @@ def _energy(plan: Plan) -> list[str]:
 
 def _secure_sums(plan: Plan) -> list[str]:
     """How devices share their secrets in the smallest and in the largest round."""
-    settings = plan.scenario.server.secure
-    if settings is None:
+    settings, format = plan.scenario.server.secure, plan.scenario.sum_format(0)
+    if settings is None or format is None:
         return []
     in_time = sum(group.in_time for group in plan.groups)
     rows: list[tuple[str, ...]] = [
@@ -111,8 +111,9 @@ def _secure_sums(plan: Plan) -> list[str]:
         counts = devices, sharing.neighbours, sharing.threshold, bytes_besides(sharing.neighbours)
         rows.append((*(f"{count:,}" for count in counts), f"{fails:.2g}"))
     title = (
-        "Secure sums: what each device sends besides 16 bytes for each parameter, and the chance "
-        f"that too few stay if each drops out with probability {settings.drop_out:g}"
+        f"Secure sums: what each device sends besides {format.entry_bytes} bytes for each "
+        f"parameter, and the chance that too few stay if each drops out with probability "
+        f"{settings.drop_out:g}"
     )
     return ["", title, *_table(rows)]
 

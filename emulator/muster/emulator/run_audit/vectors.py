@@ -13,7 +13,8 @@ from muster.common.compression import pread_of
 from muster.common.errors import ConfigError
 from muster.common.exact_sum import squared_norm
 from muster.common.exchange import Key
-from muster.common.secure.padded import ENTRY_BYTES, PaddedSum
+from muster.common.secure.grid import SumFormat
+from muster.common.secure.padded import PaddedSum, padded_sum
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
@@ -109,15 +110,18 @@ def kept_bodies(
     return found
 
 
-def kept_sum(evidence: Evidence, log: CheckLog, round: int, parameters: int) -> PaddedSum | None:
+def kept_sum(
+    evidence: Evidence, log: CheckLog, round: int, parameters: int, format: SumFormat
+) -> PaddedSum | None:
     """The secure sum of a round; None if it is missing, or has another length."""
     name = f"{SUMS}/{sum_name(round)}"
     path = evidence.folder / name
     body = path.read_bytes() if path.is_file() else b""
-    log.compare(f"bytes of {name}", ENTRY_BYTES * parameters, len(body), round)
-    if len(body) != ENTRY_BYTES * parameters:
+    expected = format.entry_bytes * parameters
+    log.compare(f"bytes of {name}", expected, len(body), round)
+    if len(body) != expected:
         return None
-    sum = PaddedSum(parameters)
+    sum = padded_sum(parameters, format.grid)
     sum.add_encoded(body)
     return sum
 

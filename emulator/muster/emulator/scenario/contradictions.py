@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from muster.client.availability.logistic import Logit
 from muster.client.life.covariates import column_names
 from muster.common.bounds import DEVICES
+from muster.common.secure.grid import MOST_BYTES, bits_for
 from muster.emulator.expectations.settings import KnownNames
 from muster.emulator.scenario.combinations import combination_refusals
 from muster.emulator.scenario.fault_refusals import endless_faults, fault_refusals
@@ -73,6 +74,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     found += _impossible_expectations(scenario)
     found += fault_refusals(scenario)
     found += combination_refusals(scenario)
+    found += _too_many_bits(scenario)
     found += slow_link_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
@@ -82,6 +84,15 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
         found += [f"server.aggregator: {reason}" for reason in reasons]
     return found
+
+
+def _too_many_bits(scenario: ScenarioSettings) -> Iterator[str]:
+    secure, most = scenario.server.secure, scenario.server.round_sizes(scenario.devices)[1]
+    if secure is not None and secure.bits is not None and secure.bits > bits_for(most, MOST_BYTES):
+        yield (
+            f"server.secure.bits: a sum of {most:,} updates with entries of {secure.bits} bits is "
+            f"longer than {8 * MOST_BYTES} bits; expected at most {bits_for(most, MOST_BYTES)}"
+        )
 
 
 def mode_refusals(scenario: ScenarioSettings, devices: int) -> Iterator[str]:

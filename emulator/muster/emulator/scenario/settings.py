@@ -19,6 +19,7 @@ from muster.common.catalogue import read_catalogue, require_known
 from muster.common.config import Section
 from muster.common.installation import VERSION
 from muster.common.masks import AnyMasking
+from muster.common.secure.grid import SumFormat
 from muster.common.shared_lines import SharedLine
 from muster.emulator.expectations.settings import Expectation
 from muster.emulator.faults.settings import Faults
@@ -324,6 +325,16 @@ class ScenarioSettings(Section):
     def holds(self, group: Group) -> bool:
         """Whether devices of a group hold their updates back, and the server gets sums of them."""
         return group.partial_sums or self.server.secure is not None
+
+    def sum_format(self, examples: int) -> SumFormat | None:
+        """How devices send their updates for secure sums; None: sums are not secure.
+
+        Args:
+            examples: the most that a device has.
+        """
+        if self.server.secure is None:
+            return None
+        return self.server.secure.format(self.server.round_sizes(self.devices)[1], examples)
 
     @property
     def longest_round_s(self) -> float:

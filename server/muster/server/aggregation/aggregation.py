@@ -295,8 +295,10 @@ class Aggregation:
         held = [(u, weight) for u, weight in zip(counted, weights, strict=True) if u.held]
         if held:
             updates, of_held = zip(*held, strict=True)
-            bounds = (weight * update.body.largest for update, weight in held)
-            self._receiver.sum.require_range(list(bounds))
+            bounds = [weight * update.body.largest for update, weight in held]
+            if self._secure is not None:
+                bounds = [*self._secure.bounds(updates, of_held)]
+            self._receiver.sum.require_range(bounds)
             settings = self._config.server
             open_s = round.rules.open_s(settings.deadline_s)
             renewed = round.rules.lockstep or open_s is None

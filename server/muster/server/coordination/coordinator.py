@@ -145,13 +145,13 @@ class Coordinator:
             patience,
         )  # fmt: skip
         secure = None
-        if settings.secure is not None:
+        if settings.secure is not None and config.sum_format is not None:
             # Other runs do without the library for cryptography.
             from muster.server.updates.secure_sums import SecureSums
 
             secure = SecureSums(
-                settings.secure, config.seed, lockstep, formats.entries, fleet.devices, self.sums,
-                worker, tell,
+                settings.secure, config.sum_format, self._rule.kind, config.seed, lockstep,
+                formats.entries, fleet.devices, self.sums, worker, tell,
             )  # fmt: skip
         self._presence = Presence(
             settings, lockstep, fleet, config.shared, self.receiver, self.versions, self._time,

@@ -8,6 +8,7 @@ from muster.common.config import Section
 from muster.common.credentials import SECRETS, SERVER, credentials_path
 from muster.common.masks import AnyMasking, UnitLayer
 from muster.common.schedules import Rate
+from muster.common.secure.grid import SumFormat
 from muster.common.shared_lines import SharedLine
 from muster.common.tensors import Schema, TensorSpec
 from muster.server.knowledge.local_work import LocalWork
@@ -120,6 +121,9 @@ class ServerProcess(Section):
 
     partial_sums: list[str] = Field(default_factory=list)
     """The groups whose processes hold the updates of their devices and send sums of them."""
+
+    sum_format: SumFormat | None = None
+    """How devices send their updates for secure sums. Absent: sums are not secure."""
 
     on_error_fail: list[str] = Field(default_factory=list)
     """The groups in which an error in the training of a device ends the run."""

@@ -4,7 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from muster.common.bounds import Positive
 from muster.common.config import Section
+from muster.common.secure.grid import MOST_BITS, Rounding, SumFormat, grid_of
 
 
 class Secure(Section):
@@ -24,9 +26,30 @@ class Secure(Section):
     collusion: Annotated[float, Field(ge=0, le=0.5)] = 0.05
     """The largest share of the devices of a round that may tell the server all that they know."""
 
+    range: Positive | None = None
+    """The largest absolute entry of an update; a larger one is clipped to it. Then an entry is sent
+    as a whole number of 2, 4 or 8 bytes. Absent: sums are exact, and an entry takes 16 bytes."""
+
+    bits: Annotated[int, Field(ge=4, le=MOST_BITS)] | None = None
+    """With `range`: bits of an entry of the heaviest update, with its sign. The sum of all updates
+    must fit into the bytes of an entry too. Absent: as many as fit into 4 bytes."""
+
+    rounding: Rounding | None = None
+    """With `range`: how entries become whole numbers. nearest: the nearest one. stochastic: the one
+    above or below at random, so that the mean is right, with few bits. Absent: nearest."""
+
+    largest_weight: Positive | None = None
+    """With `range`: the largest weight that the aggregator gives to an update; the run fails if it
+    gives a larger one. Absent: the most examples that a device has, which is right for all of
+    muster's own rules."""
+
+    plain: bool = False
+    """Whether devices send the same whole numbers without pads, so that the server sees every
+    update: to compare a run with, because it makes the same model, bit for bit."""
+
     keep_sums: bool = False
     """Whether the server writes down the sum of every round, so that `muster audit` can make every
-    version again: 16 bytes for each parameter and round."""
+    version again. A sum is as long as what a device sends."""
 
     @model_validator(mode="after")
     def _half_stays_honest(self) -> Self:
@@ -37,3 +60,27 @@ class Secure(Section):
                 f"below 1"
             )
         return self
+
+    @model_validator(mode="after")
+    def _the_grid_has_a_range(self) -> Self:
+        for name in ("bits", "rounding", "largest_weight"):
+            if self.range is None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name}: exact sums have no grid; set range too, the largest absolute entry "
+                    f"of an update, or leave {name} out"
+                )
+        return self
+
+    def format(self, devices: int, examples: int) -> SumFormat:
+        """How devices send their updates.
+
+        Args:
+            devices: the most whose updates are in one sum.
+            examples: the most that a device has.
+        """
+        heaviest = float(max(examples, 1)) if self.largest_weight is None else self.largest_weight
+        grid = None
+        if self.range is not None:
+            rounding = self.rounding or "nearest"
+            grid = grid_of(self.range, self.bits, rounding, devices, heaviest)
+        return SumFormat(grid=grid, plain=self.plain, heaviest=heaviest)

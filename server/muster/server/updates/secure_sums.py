@@ -13,12 +13,14 @@ from random import Random
 from typing import NamedTuple
 
 from muster.common import seeds
-from muster.common.events import SecureStep, SecureSumFailed, Tell
+from muster.common.errors import RunFailed
+from muster.common.events import SecureStep, SecureSumFailed, Tell, Warned
 from muster.common.exact_sum import ExactSum
 from muster.common.partial_sums import ROUNDING
 from muster.common.secure.graph import LEAST, Sharing, neighbours_of, sharing_of
+from muster.common.secure.grid import SumFormat
 from muster.common.secure.keys import PrivateKey, pad_key
-from muster.common.secure.padded import PaddedSum
+from muster.common.secure.padded import PaddedSum, padded_sum
 from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, reply_bytes
 from muster.server.runtime.worker import WorkerThread
@@ -34,7 +36,7 @@ class OpenedSum(NamedTuple):
     """The sum of the updates of some devices.
 
     Attributes:
-        bounds: |w|·max|Δ| of each of them.
+        bounds: the largest absolute entry of each of them, weighted.
     """
 
     total: PaddedSum
@@ -53,8 +55,15 @@ class OpenedSum(NamedTuple):
 
 
 class _Member(NamedTuple):
+    """A device of a sum.
+
+    Attributes:
+        bound: the largest absolute entry of its weighted update.
+    """
+
     update: PendingUpdate
     weight: float
+    bound: float
 
 
 Records = Mapping[int, Sequence[tuple[int, bytes]]]
@@ -64,12 +73,15 @@ class SecureSums:
     """Asks devices for their secure sum.
 
     Args:
+        rule: the name of the aggregator.
         clients: all devices of the run, in an order that never changes.
     """
 
     def __init__(
         self,
         settings: Secure,
+        format: SumFormat,
+        rule: str,
         seed: int,
         lockstep: bool,
         parameters: int,
@@ -79,6 +91,9 @@ class SecureSums:
         tell: Tell,
     ) -> None:
         self._settings = settings
+        self._format = format
+        self._rule = rule
+        self._warned = False
         self._seed = seed
         self._lockstep = lockstep
         self._parameters = parameters
@@ -86,6 +101,21 @@ class SecureSums:
         self._sums = sums
         self._worker = worker
         self._tell = tell
+
+    def bounds(self, updates: Sequence[PendingUpdate], weights: Sequence[float]) -> Sequence[float]:
+        """The largest absolute entry of each weighted update in a sum.
+
+        Raises:
+            RunFailed: a weight is larger than the scenario says.
+        """
+        heaviest = max(weights)
+        if self._format.grid is not None and heaviest > self._format.heaviest:
+            raise RunFailed(
+                f"the aggregator gave an update the weight {heaviest:g}; expected at most "
+                f"{self._format.heaviest:g}. Set server.secure.largest_weight"
+            )
+        pairs = zip(updates, weights, strict=True)
+        return [self._format.bound(weight, update.body.largest) for update, weight in pairs]
 
     async def collect(
         self,
@@ -109,12 +139,13 @@ class SecureSums:
         """
         everybody = {update.update.key.client for update in held}
         members = {
-            self._index[update.update.key.client]: _Member(update, weight)
-            for update, weight in zip(held, weights, strict=True)
+            self._index[update.update.key.client]: _Member(update, weight, bound)
+            for update, weight, bound in zip(held, weights, self.bounds(held, weights), strict=True)
         }
         if len(members) < LEAST:
             self._tell(SecureSumFailed(round, None, len(members), LEAST, len(members)))
             return [], everybody
+        self._warn_of_clipping(round, held)
         settings = self._settings
         sharing = sharing_of(len(members), settings.drop_out, settings.collusion)
         neighbours = self._neighbours(round, members, sharing)
@@ -125,7 +156,8 @@ class SecureSums:
                 number,
                 sharing.threshold,
                 neighbours,
-                self._parameters,
+                padded_sum(self._parameters, self._format.grid),
+                self._format.plain,
                 self._sums,
                 self._worker,
                 self._tell,
@@ -143,6 +175,15 @@ class SecureSums:
                 break
         self._tell(attempt.failed)
         return [], everybody
+
+    def _warn_of_clipping(self, round: int, held: Sequence[PendingUpdate]) -> None:
+        """Say once that updates are clipped."""
+        grid = self._format.grid
+        beyond = 0 if grid is None else sum(u.body.largest > grid.largest for u in held)
+        if grid is not None and beyond and not self._warned:
+            self._warned = True
+            text = f"{beyond} of {len(held)} updates have entries beyond range = {grid.largest:g}"
+            self._tell(Warned(round, self._rule, f"{text}, which are clipped"))
 
     def _neighbours(
         self, round: int, members: Mapping[int, _Member], sharing: Sharing
@@ -170,7 +211,8 @@ class _Attempt:
         number: int,
         threshold: int,
         neighbours: Mapping[int, Sequence[int]],
-        parameters: int,
+        total: PaddedSum,
+        plain: bool,
         sums: PartialSums,
         worker: WorkerThread,
         tell: Tell,
@@ -184,7 +226,7 @@ class _Attempt:
         self._round = round
         self._threshold = threshold
         self._neighbours = neighbours
-        self._parameters = parameters
+        self._total, self._plain = total, plain
         self._sums = sums
         self._worker = worker
         self._tell = tell
@@ -192,7 +234,6 @@ class _Attempt:
         self._patience = patience
         self._together = together
         self._name = secrets.token_bytes(16)
-        self._total = PaddedSum(parameters)
 
     def clients(self, devices: Iterable[int]) -> set[str]:
         """The names of devices."""
@@ -200,6 +241,9 @@ class _Attempt:
 
     async def run(self) -> OpenedSum | None:
         """The opened sum; None if too few devices have answered."""
+        if self._plain:
+            self.padded = set(await self._ask(SumStep.UPDATE, dict.fromkeys(self._members, ())))
+            return self._of_updates() if self._goes_on(SumStep.UPDATE, self.padded) else None
         keys = await self._ask(SumStep.KEYS, dict.fromkeys(self._members, ()))
         if not self._goes_on(SumStep.KEYS, keys):
             return None
@@ -253,9 +297,9 @@ class _Attempt:
         for device, about in records.items():
             threshold = 0 if step is SumStep.KEYS else self._threshold
             request = StepRequest(step, self._name, device, threshold, about)
-            length = reply_bytes(request, self._parameters)
-            update, weight = self._members[device]
-            asked.append(Asked([update], [weight], request.encoded(), (length,)))
+            length = reply_bytes(request, self._total.parameters * self._total.entry_bytes)
+            member = self._members[device]
+            asked.append(Asked([member.update], [member.weight], request.encoded(), (length,)))
         replies = await self._sums.exchange(asked, self._number > 1, *self._patience)
         found = {}
         try:
@@ -285,33 +329,42 @@ class _Attempt:
             given[device][device + 1] = own
             for other, share in zip(self._among(device, sharing), others, strict=True):
                 given[other][device + 1] = share
+        pads: list[tuple[bytes, bool]] = []
         for device, shares in given.items():
             if len(shares) < self._threshold:
                 return None
             secret = joined(dict(list(shares.items())[: self._threshold]))
-            if secret is None or not self._take_off(device, secret, keys, sharing):
+            if secret is None:
                 return None
-        updates = [self._members[device] for device in self.padded]
-        bounds = [member.weight * member.update.body.largest for member in updates]
+            of_device = self._pads_of(device, secret, keys, sharing)
+            if of_device is None:
+                return None
+            pads += of_device
+        self._total.pad(pads)
+        return self._of_updates()
+
+    def _of_updates(self) -> OpenedSum | None:
+        """The sum, without pads; None if it can be none of these updates."""
+        bounds = [self._members[device].bound for device in self.padded]
         most = math.fsum(bounds) * (1 + 1e-6) + ROUNDING
         return OpenedSum(self._total, bounds) if self._total.largest() <= most else None
 
-    def _take_off(
+    def _pads_of(
         self, device: int, secret: bytes, keys: Mapping[int, bytes], sharing: set[int]
-    ) -> bool:
-        """Take off the pads of a device: its own if its update came, else those that others have
-        with it. False: the secret is not that of the device."""
+    ) -> list[tuple[bytes, bool]] | None:
+        """What takes the pads of a device off: its own if its update came, else those that others
+        have with it. None: the secret is not that of the device."""
         if device in self.padded:
-            self._total.pad(secret, False)
-            return True
+            return [(secret, False)]
         key = PrivateKey(secret)
         if key.public != keys[device][KEYS_BYTES // 2 :]:
-            return False
+            return None
+        pads = []
         for other in self._among(device, sharing & self.padded):
             agreed = key.agree(keys[other][KEYS_BYTES // 2 :])
             assert agreed is not None  # the other device has agreed on it
-            self._total.pad(pad_key(agreed, self._name), other > device)
-        return True
+            pads.append((pad_key(agreed, self._name), other > device))
+        return pads
 
 
 def _cut(data: bytes, size: int) -> list[bytes]:

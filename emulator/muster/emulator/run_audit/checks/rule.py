@@ -128,6 +128,7 @@ class Repetition:
         self._evidence = evidence
         self._log = log
         self._makes_again = folder is not None
+        self._format = config.sum_format
         self._header = safetensors_header(config.tensors)
 
     def compare_initial(self) -> None:
@@ -145,8 +146,9 @@ class Repetition:
         bodies: Sequence[KeptBody | UnknownBody] = [UnknownBody()] * len(folded)
         try:
             sum = None
-            if self._makes_again and self._evidence.secure:
-                sum = kept_sum(self._evidence, log, round, self.replay.formats.entries)
+            if self._makes_again and self._format is not None:
+                entries = self.replay.formats.entries
+                sum = kept_sum(self._evidence, log, round, entries, self._format)
                 if sum is None:
                     return False  # the reason is in the log; nothing after it can be made
             elif self._makes_again:

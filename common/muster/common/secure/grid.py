@@ -1,0 +1,121 @@
+"""The grid of secure sums: weighted updates as whole numbers, which are added modulo a power of 2.
+
+With b bits, the entries of the heaviest update are whole numbers below 2^(b-1). The sum of n such
+updates stays below 2^(b-1+⌈log2 n⌉), so it is the same modulo 2^m if b + ⌈log2 n⌉ ≤ m.
+"""
+
+import math
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.common.config import Section
+from muster.common.exact_sum import GRIDS
+from muster.common.tensors import Vector
+
+Rounding = Literal["nearest", "stochastic"]
+
+EXACT_BYTES: Final = 16
+"""Bytes of an entry of an exact sum, which has no grid."""
+
+USUAL_BYTES: Final = 4
+"""Bytes of an entry if the scenario does not say how many bits it has."""
+
+MOST_BITS: Final = 53
+"""Most bits of an entry: float64 has all whole numbers of so many."""
+
+MOST_BYTES: Final = 8
+"""Most bytes of an entry on a grid."""
+
+_WIDTHS: Final[tuple[Literal[2, 4, 8], ...]] = (2, 4, MOST_BYTES)
+
+
+def bits_for(devices: int, entry_bytes: int) -> int:
+    """The most bits with which no sum of the updates of so many devices leaves so many bytes."""
+    return min(MOST_BITS, 8 * entry_bytes - (devices - 1).bit_length())
+
+
+class Grid(Section):
+    """How a weighted update becomes whole numbers."""
+
+    largest: float
+    """Entries of an update beyond this are clipped to it."""
+
+    exponent: int
+    """The number 1 stands for 2^exponent."""
+
+    most: int
+    """The largest number of one device."""
+
+    entry_bytes: Literal[2, 4, 8]
+    """Bytes of a number, also of a sum."""
+
+    rounding: Rounding
+
+    def bound(self, weight: float, largest: float) -> float:
+        """The largest entry of a weighted update on the grid.
+
+        Args:
+            largest: entry of the update, before it is clipped.
+        """
+        return weight * min(largest, self.largest) + 2.0**self.exponent
+
+    def whole(
+        self, entries: Vector, weight: float, draws: np.random.Generator | None
+    ) -> npt.NDArray[np.float64]:
+        """The whole numbers of weighted entries.
+
+        Args:
+            draws: for stochastic rounding.
+        """
+        steps = weight * 2.0**-self.exponent
+        found = np.multiply(entries, steps, dtype=np.float64)
+        limit = min(self.largest * steps, float(self.most))
+        np.clip(found, -limit, limit, out=found)
+        if self.rounding == "nearest" or draws is None:
+            return np.rint(found, out=found)
+        found += draws.random(len(found))
+        return np.floor(found, out=found)
+
+
+def grid_of(
+    largest: float, bits: int | None, rounding: Rounding, devices: int, heaviest: float
+) -> Grid:
+    """The grid on which the sums of the updates of up to `devices` devices fit into as few bytes as
+    possible.
+
+    Args:
+        bits: at most `bits_for(devices, MOST_BYTES)`; None: as many as fit into `USUAL_BYTES`.
+        heaviest: the largest weight.
+    """
+    bits = bits_for(devices, USUAL_BYTES) if bits is None else bits
+    entry_bytes = next(width for width in _WIDTHS if bits <= bits_for(devices, width))
+    most = 2 ** (bits - 1) - 1
+    part, exponent = math.frexp(heaviest * largest / most)
+    exponent = max(exponent - (part == 0.5), GRIDS[-1])
+    return Grid(
+        largest=largest, exponent=exponent, most=most, entry_bytes=entry_bytes, rounding=rounding
+    )
+
+
+class SumFormat(Section):
+    """How devices send their weighted updates for secure sums."""
+
+    grid: Grid | None = None
+    """None: sums are exact."""
+
+    plain: bool = False
+    """Whether updates are sent without pads."""
+
+    heaviest: float
+    """The largest weight on the grid."""
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry of an update, and of a sum."""
+        return EXACT_BYTES if self.grid is None else self.grid.entry_bytes
+
+    def bound(self, weight: float, largest: float) -> float:
+        """The largest absolute entry of a weighted update, as it enters the sum."""
+        return weight * largest if self.grid is None else self.grid.bound(weight, largest)
