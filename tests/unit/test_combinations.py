@@ -164,6 +164,25 @@ def test_features_that_no_rule_has_exclude_each_other_too(
     assert said in refusal(server, values, **group)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_settings_that_differ_by_group_exclude_only_what_the_same_group_has(number: int) -> None:
+    groups: list[dict[str, Any]] = [{"name": name, "count": 2} for name in "ab"]
+    groups[0]["mask"] = "random"
+    groups[number]["training"] = {"projection_radius": 1.0}
+    values = {
+        "name": "two",
+        "seed": 1,
+        "task": {"name": "digits"},
+        "server": {"rounds": 1, "aggregator": "fedplt"},
+        "groups": groups,
+    }
+    if number == 1:
+        validate(Scenario, values, "two")
+        return
+    with pytest.raises(ConfigError, match=r"groups\[0\].mask: training.projection_radius = 1 "):
+        validate(Scenario, values, "two")
+
+
 class Storm(LifeFault):
     """A fault of a user, which says only what it requires."""
 

@@ -346,9 +346,9 @@ class ProcessConfigs:
         # backend of several machines gives each pack a GPU of its node instead.
         in_turn = cycle(range(max(1, gpus)))
         training = {member.client for member in server.population if member.enrolled}
+        at_gateways = self.scenario.devices_at_gateways()
         for group, residents in by_group(self.scenario, self.residents):
             devices = members_of(self.scenario, group, residents)
-            sharing = sum(each.count for each in self.scenario.sharing(group))
             life, reached = self._life(group), ports(group.gateway_group)
             on_gpu = doctor.on_gpu(group, gpus)
             for together in split_into_packs(group, devices):
@@ -379,7 +379,7 @@ class ProcessConfigs:
                     line=together[0].line,
                     least=group.shared_line(self.scenario.seed).least(
                         together[0].line,
-                        min(sharing, self.scenario.server.transfers),
+                        min(at_gateways[group.gateway_group], self.scenario.server.transfers),
                     ),
                     slots=_slots_port(group, reached),
                     address=where,

@@ -63,15 +63,6 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
     if server.goal is not None:
         yield Required(Requirement.GOAL, str(server.goal))
     yield from _required_by_training(scenario.training)
-    for training in scenario.trainings:
-        if keeps_state(training.trainer):
-            yield Required(Requirement.KEPT_STATE, training.trainer.kind)
-        if training.update_noise:
-            yield Required(Requirement.NOISE, f"{training.update_noise:g}")
-        for augmentation in training.augmentations:
-            yield Required(Requirement.AUGMENTATIONS, augmentation.kind)
-            if augmentation.pictures:
-                yield Required(Requirement.PICTURES, augmentation.kind)
     if scenario.task.parts is not None and scenario.task.parts.local:
         yield Required(Requirement.LOCAL_PARTS, "task.parts.local")
     if server.evaluate_on != "server":
@@ -86,6 +77,7 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         if scenario.clock.lockstep and group.shared_link.slots is not None:
             yield Required(Requirement.SLOTS, "shared_link.slots", f"groups[{number}]")
         yield from _required_by_group(group, f"groups[{number}]")
+        yield from _required_by_steps(scenario.training.of(group.training), f"groups[{number}]")
 
 
 def _required_by_training(training: Training) -> Iterator[Required]:
@@ -95,6 +87,18 @@ def _required_by_training(training: Training) -> Iterator[Required]:
         yield Required(Requirement.GRADIENT, "training.gradient")
     if training.together > 1:
         yield Required(Requirement.TOGETHER, str(training.together))
+
+
+def _required_by_steps(training: Training, place: str) -> Iterator[Required]:
+    """Yield what settings that may differ by group require."""
+    if keeps_state(training.trainer):
+        yield Required(Requirement.KEPT_STATE, training.trainer.kind, place)
+    if training.update_noise:
+        yield Required(Requirement.NOISE, f"{training.update_noise:g}", place)
+    for augmentation in training.augmentations:
+        yield Required(Requirement.AUGMENTATIONS, augmentation.kind, place)
+        if augmentation.pictures:
+            yield Required(Requirement.PICTURES, augmentation.kind, place)
 
 
 def _required_by_time(scenario: ScenarioSettings) -> Iterator[Required]:
@@ -142,6 +146,7 @@ def withheld_by(scenario: ScenarioSettings) -> Iterator[Withheld]:
     yield from _withheld_by_faults(scenario)
     for number, group in enumerate(scenario.groups):
         yield from _withheld_by_group(scenario, group, f"groups[{number}]")
+        yield from _withheld_by_steps(scenario.training.of(group.training), f"groups[{number}]")
 
 
 def _withheld_by_privacy(
@@ -211,9 +216,6 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.GRADIENT)
     if training.together > 1:
         yield Withheld(Withholder.TOGETHER, str(training.together))
-    for of_group in scenario.trainings:
-        yield from _withheld_by_steps(of_group)
-        yield from _withheld_by_updates(of_group)
     for setting in work.other:
         yield Withheld(Withholder.OTHER_STEPS, setting)
     if work.momentum:
@@ -226,34 +228,30 @@ def _withheld_by_training(scenario: ScenarioSettings) -> Iterator[Withheld]:
             yield Withheld(Withholder.TRAINING_SETTINGS, name)
 
 
-def _withheld_by_updates(training: Training) -> Iterator[Withheld]:
-    """Yield what settings of what a device returns take away."""
-    if training.clip_update is not None:
-        yield Withheld(Withholder.CLIPPED_UPDATES)
-    elif training.update_noise:
-        yield Withheld(Withholder.UNCLIPPED_UPDATES)
-    if training.update_noise:
-        yield Withheld(Withholder.NOISY_UPDATES)
-
-
-def _withheld_by_steps(training: Training) -> Iterator[Withheld]:
-    """Yield what settings of local steps take away."""
+def _withheld_by_steps(training: Training, place: str) -> Iterator[Withheld]:
+    """Yield what settings that may differ by group take away."""
     if training.trainer is not None:
-        yield Withheld(Withholder.TRAINER, training.trainer.kind)
+        yield Withheld(Withholder.TRAINER, training.trainer.kind, place)
     if training.by_device is not None:
-        yield Withheld(Withholder.BY_DEVICE, training.by_device.kind)
+        yield Withheld(Withholder.BY_DEVICE, training.by_device.kind, place)
     if training.projection_radius is not None:
-        yield Withheld(Withholder.PROJECTION, f"{training.projection_radius:g}")
+        yield Withheld(Withholder.PROJECTION, f"{training.projection_radius:g}", place)
     else:
-        yield Withheld(Withholder.NO_PROJECTION)
+        yield Withheld(Withholder.NO_PROJECTION, "", place)
     if training.optimizer != PLAIN:
-        yield Withheld(Withholder.OPTIMIZER, str(training.optimizer.to_json()))
+        yield Withheld(Withholder.OPTIMIZER, str(training.optimizer.to_json()), place)
     if type(training.optimizer) not in OPTIMIZERS.built_in.values():
-        yield Withheld(Withholder.OWN_OPTIMIZER, training.optimizer.kind)
+        yield Withheld(Withholder.OWN_OPTIMIZER, training.optimizer.kind, place)
     if training.proximal_mu:
-        yield Withheld(Withholder.PROXIMAL)
+        yield Withheld(Withholder.PROXIMAL, "", place)
     if training.clip_norm is not None:
-        yield Withheld(Withholder.CLIPPED_STEPS)
+        yield Withheld(Withholder.CLIPPED_STEPS, "", place)
+    if training.clip_update is not None:
+        yield Withheld(Withholder.CLIPPED_UPDATES, "", place)
+    elif training.update_noise:
+        yield Withheld(Withholder.UNCLIPPED_UPDATES, "", place)
+    if training.update_noise:
+        yield Withheld(Withholder.NOISY_UPDATES, "", place)
 
 
 def _withheld_by_device(group: Group, place: str) -> Iterator[Withheld]:

@@ -1,5 +1,6 @@
 """Every setting of a scenario, as the tables of a TOML file have them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -313,9 +314,12 @@ class ScenarioSettings(Section):
             return values
         return {**values, "groups": with_shared_links(values["groups"])}
 
-    def sharing(self, group: Group) -> list[Group]:
-        """The groups whose devices have the same gateway as those of a group."""
-        return [each for each in self.groups if each.gateway_group == group.gateway_group]
+    def devices_at_gateways(self) -> Mapping[str, int]:
+        """How many devices each gateway has, by `Group.gateway_group`."""
+        found = Counter[str]()
+        for group in self.groups:
+            found[group.gateway_group] += group.count
+        return found
 
     @property
     def devices(self) -> int:

@@ -15,7 +15,7 @@ from muster.common.rates.recording import DIRECTIONS
 from muster.emulator.gateway.rates import model_of
 from muster.emulator.links.shape import Shape
 from muster.emulator.scenario.population import names_of
-from muster.emulator.scenario.settings import ScenarioSettings
+from muster.emulator.scenario.settings import Group, ScenarioSettings
 
 _MESSAGE_BYTES = 1024
 """About what passes each way before a device is enrolled and called."""
@@ -29,10 +29,9 @@ _SPREAD_SDS = 6.0
 
 def slow_link_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield links over which devices cannot enroll in time, one sentence each."""
-    for number, group in enumerate(scenario.groups):
-        waits = _Waits(scenario, number, _MESSAGE_BYTES, scenario.devices)
+    for number, waits in _waits_of(scenario, _MESSAGE_BYTES, scenario.devices):
         try:
-            if group.shaped and (reason := waits.refusal("a message")):
+            if reason := waits.refusal("a message"):
                 yield f"groups[{number}].{reason}"
         except ValueError as error:  # a value of a device cannot be looked up
             yield f"groups[{number}].link.{error}"
@@ -53,10 +52,19 @@ def check_links(scenario: ScenarioSettings, body_bytes: int) -> None:
     if scenario.clock.kind != "rounds":
         return
     piece = min(body_bytes, _PIECE_BYTES)
-    for number, group in enumerate(scenario.groups):
-        waits = _Waits(scenario, number, piece, scenario.server.transfers)
-        if group.shaped and (reason := waits.refusal("a part of the model")):
+    for number, waits in _waits_of(scenario, piece, scenario.server.transfers):
+        if reason := waits.refusal("a part of the model"):
             raise ConfigError(f"groups[{number}].{reason}")
+
+
+def _waits_of(scenario: ScenarioSettings, nbytes: int, most: int) -> Iterator[tuple[int, "_Waits"]]:
+    """Yield the waits of every group whose links shape anything, with its place."""
+    at_gateways, first = scenario.devices_at_gateways(), 0
+    for number, group in enumerate(scenario.groups):
+        if group.shaped:
+            at_once = min(at_gateways[group.gateway_group], most)
+            yield number, _Waits(scenario, group, first, nbytes, at_once)
+        first += group.count
 
 
 _SLOWER_WITH_LESS = "down_bps", "up_bps", "loss_burst", "initial_window", "handover_time_s"
@@ -67,19 +75,18 @@ class _Waits:
     """How long the devices of a group wait until so many bytes have passed.
 
     Args:
-        number: the place of the group in the scenario.
-        most: the most devices that share the group's link meanwhile.
+        first: the place of the group's first device in the population.
+        at_once: the most devices that share the group's link meanwhile.
     """
 
-    def __init__(self, scenario: ScenarioSettings, number: int, nbytes: int, most: int) -> None:
+    def __init__(
+        self, scenario: ScenarioSettings, group: Group, first: int, nbytes: int, at_once: int
+    ) -> None:
         self._seed, self._stall_s = scenario.seed, scenario.server.stall_s
-        self._group, self._nbytes = scenario.groups[number], nbytes
-        sharing = sum(group.count for group in scenario.sharing(self._group))
-        self._at_once = min(sharing, most)
-        first = sum(group.count for group in scenario.groups[:number])
-        clients = [client for client, _ in names_of([self._group])]
-        self._line = self._group.shared_line(scenario.seed)
-        self._devices = clients, range(first, first + self._group.count)
+        self._group, self._nbytes, self._at_once = group, nbytes, at_once
+        self._line = group.shared_line(scenario.seed)
+        clients = [client for client, _ in names_of([group])]
+        self._devices = clients, range(first, first + group.count)
 
     def refusal(self, what: str) -> str | None:
         """Why the server would lose its patience; None: it would not."""

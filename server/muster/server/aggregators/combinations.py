@@ -6,7 +6,8 @@ away, for example partial sums. Rules, modes, faults and settings declare theirs
 A combination that is not in the table, and that no rule or mode refuses by itself, runs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from muster.common.requirements import Requirement as R
@@ -44,18 +45,26 @@ class Withheld(NamedTuple):
 def excluded(required: Iterable[Required], withheld: Iterable[Withheld]) -> Iterator[str]:
     """Yield a sentence for everything that is required and withheld, each once. What one group
     requires, another group cannot withhold."""
-    taken, said = list(withheld), set[str]()
+    said = set[str]()
+    taken: dict[W, dict[str, list[Withheld]]] = {}
+    for other in withheld:
+        taken.setdefault(other.withholder, {}).setdefault(other.place, []).append(other)
     for need in required:
-        for other in taken:
-            elsewhere = need.place and other.place and need.place != other.place
-            template = REFUSED.get((need.requirement, other.withholder))
-            if template is None or elsewhere:
-                continue
-            place = need.place or other.place
-            sentence = template.format(by=need.by, found=other.found, place=place, key=need.key)
-            if sentence not in said:
-                said.add(sentence)
-                yield sentence
+        for withholder, template in _refusals_of(need.requirement):
+            by_place = taken.get(withholder, {})
+            places = ("", need.place) if need.place else tuple(by_place)
+            for other in (each for place in places for each in by_place.get(place, ())):
+                place = need.place or other.place
+                sentence = template.format(by=need.by, found=other.found, place=place, key=need.key)
+                if sentence not in said:
+                    said.add(sentence)
+                    yield sentence
+
+
+@cache
+def _refusals_of(requirement: R) -> Sequence[tuple[W, str]]:
+    """What excludes a requirement, with the sentences."""
+    return [(withholder, said) for (of, withholder), said in REFUSED.items() if of == requirement]
 
 
 def excludes(required: Iterable[R], withholder: W) -> bool:
