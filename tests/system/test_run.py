@@ -19,6 +19,9 @@ from muster.cli.commands import main
 from muster.client.training.settings import Training
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
+from muster.emulator.planning import plan
+from muster.emulator.report.plan_tables import warnings
+from muster.emulator.run_audit import audit
 from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
@@ -312,3 +315,18 @@ def test_augmentations_that_do_not_fit_are_refused_and_nothing_is_left(
     with pytest.raises(ConfigError, match=r"flip: expected pictures .* shape .*, 5.; leave it out"):
         run(scenario(task=task, training={"augmentations": ["flip"]}), out=tmp_path / "run")
     assert [each.name for each in tmp_path.iterdir()] == ["rows.npz"]
+
+
+def test_users_without_a_device_are_told_of_and_the_run_passes_its_audit(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    site = np.repeat(["a", "b", "c", "d", "e"], 8)
+    np.savez(tmp_path / "rows.npz", x=np.ones((40, 2)), y=np.arange(40) % 2, site=site)
+    source = {"kind": "npz", "path": str(tmp_path / "rows.npz"), "user": "site"}
+    task = {"name": "own", "source": source, "partition": "natural", "model": "softmax"}
+    planned = scenario(task=task, server={"rounds": 1})
+    said = "2 of the 5 users of the data have no device, so their examples are left out"
+    assert any(line.startswith(f"warning: {said}") for line in warnings(plan(planned)))
+    done = run(planned, out=tmp_path / "run")
+    assert [event["warning"].partition(";")[0] for event in done.ledger.events("warned")] == [said]
+    assert (result := audit(done.folder)).agrees, result.first

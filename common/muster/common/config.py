@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from muster.common.causes import outer_cause, own_place
 from muster.common.errors import ConfigError
@@ -25,6 +25,9 @@ _BOUNDS = {
 }
 """For each type of mistake about a bound: words for it, and the key of the bound in pydantic's
 context."""
+
+_UNKNOWN = "unknown_key"
+"""The type of mistake of an unknown key of which `inner_section` has said what it may mean."""
 
 _SHOWN = 120
 """Most characters of a wrong value that a message shows."""
@@ -83,6 +86,32 @@ def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
         raise ConfigError(f"{source}: {outer_cause(error)}") from None
 
 
+def inner_section(cls: type[S], values: Mapping[str, Any]) -> S:
+    """Return `values` as a section inside another one. Only here is it known which plug-in a
+    scenario has chosen, and so which keys an unknown key may mean.
+
+    Raises:
+        ValidationError: there are mistakes.
+    """
+    try:
+        return cls.model_validate(dict(values))
+    except ValidationError as error:
+        mistakes = [_explained(detail, cls) for detail in error.errors(include_url=False)]
+        raise ValidationError.from_exception_data(error.title, mistakes) from None
+
+
+def _explained(detail: ErrorDetails, cls: type[Section]) -> InitErrorDetails:
+    """A mistake in a section, with what an unknown key may mean."""
+    kind: str | PydanticCustomError = detail["type"]
+    if kind == "extra_forbidden":
+        kind = PydanticCustomError(_UNKNOWN, f"unknown key{_suggestion(cls, detail['loc'])}")
+    elif kind == _UNKNOWN:
+        kind = PydanticCustomError(_UNKNOWN, detail["msg"])
+    return InitErrorDetails(
+        type=kind, loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
+    )
+
+
 def _report(error: ValidationError, cls: type[Section], source: str) -> str:
     details = error.errors(include_url=False)
     # A check of a whole section may report several contradictions, one on each line.
@@ -97,6 +126,8 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
         return f"{path}: required, but missing"
     if detail["type"] == "extra_forbidden":
         return f"{path}: unknown key{_suggestion(cls, detail['loc'])}"
+    if detail["type"] == _UNKNOWN:
+        return f"{path}: {message}"
     if detail["type"] == "value_error":
         reason = message.removeprefix("Value error, ")
         return f"{path}: {reason}" if path else reason
@@ -132,21 +163,22 @@ def _suggestion(cls: type[Section], path: tuple[int | str, ...]) -> str:
 
 
 def _keys_at(cls: type[Section], path: Sequence[int | str]) -> set[str]:
-    """Keys that are allowed below `path`; for a plug-in, the keys of all plug-ins of its sort."""
+    """Keys that are allowed below `path`."""
     sections = {cls}
     for part in path:
         if isinstance(part, str):
             fields = [s.model_fields[part] for s in sections if part in s.model_fields]
             sections = {s for field in fields for s in _sections(field.annotation)}
-    return {key for section in sections for key in section.model_fields}
+    return {
+        field.alias or key for section in sections for key, field in section.model_fields.items()
+    }
 
 
 def _sections(annotation: Any) -> set[type[Section]]:
-    """The section classes that an annotation names, with their subclasses."""
-    found = set[type[Section]]()
+    """The section classes that an annotation names."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
-        found |= {annotation}.union(*map(_sections, annotation.__subclasses__()))
-    return found.union(*map(_sections, get_args(annotation)))
+        return {annotation}
+    return set[type[Section]]().union(*map(_sections, get_args(annotation)))
 
 
 def dotted(path: tuple[int | str, ...]) -> str:

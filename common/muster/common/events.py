@@ -264,15 +264,19 @@ class LeftOut(Event):
     errors: int
 
 
+BY_MUSTER = "muster"
+"""Who gives the warnings of the supervisor."""
+
+
 @dataclass(frozen=True)
 class Warned(Event):
     """An aggregator gave a warning, a device reports covariates that it cannot have, so that they
-    count as not known, or a run is resumed with other software than it began with. Each server
-    process writes the same warning once.
+    count as not known, users of the data have no device, or a run is resumed with other software
+    than it began with. Each server process writes the same warning once.
 
     Attributes:
-        round: 0: the run is resumed.
-        by: the name of the aggregator, or "muster".
+        round: 0: the run starts or is resumed.
+        by: the name of the aggregator, or "muster": the supervisor.
         warning: a sentence.
     """
 

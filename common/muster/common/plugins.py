@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from muster.common.causes import note_own
-from muster.common.config import Section
+from muster.common.config import Section, inner_section
 
 P = TypeVar("P", bound="Plugin")
 
@@ -94,7 +94,7 @@ class Registry(Generic[P]):
         kind = value.get("kind")
         if not isinstance(kind, str):
             raise ValueError(f"kind is required: the name of one of {sorted(self.names())}")
-        return self.find(kind).model_validate(dict(value))
+        return inner_section(self.find(kind), value)
 
     def _checked(self, kind: str, found: object) -> type[P]:
         if not (isinstance(found, type) and issubclass(found, Plugin)):

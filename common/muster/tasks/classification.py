@@ -178,6 +178,8 @@ class OpenClassification(OpenTask):
         self._seed = seed
         self._shares = shares
         self.examples = [len(share.training) for share in shares]
+        if isinstance(task.partition, Natural) and dataset.train_user is not None:
+            self.left_out = len(np.unique(dataset.train_user)) - len(shares)
         self._on_training = task.evaluate_on == "training"
 
     def client(self, index: int) -> Examples:

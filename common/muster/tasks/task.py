@@ -239,10 +239,13 @@ class OpenTask(ABC):
         examples: number of examples that each client trains on, by the client's index.
         ridge: coefficient of the term ½‖θ‖², over all parameters, of the objective. Local training
             adds its gradient, and `metrics_on` its value; `loss` and `scores` do not include it.
+        left_out: number of users of the data whose examples no client has, because there are more
+            users than clients.
     """
 
     examples: list[int]
     ridge: float = 0.0
+    left_out: int = 0
 
     @abstractmethod
     def client(self, index: int) -> Examples:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from muster.common.config import Section, validate
+from muster.common.config import Section, inner_section, validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Cifar10, Digits, FashionMnist, Mnist, UciHar
 from muster.tasks.columns import decoded
@@ -77,7 +77,7 @@ class TaskRegistry(FunctionRegistry[Task]):
         name = value.get("name")
         if not isinstance(name, str):
             raise ValueError(f"name is required: one of {', '.join(sorted(self.names()))}")
-        return self.find(name).model_validate(dict(value))
+        return inner_section(self.find(name), value)
 
 
 TASKS = TaskRegistry("task", "muster.tasks", BUILT_IN, OwnTask)

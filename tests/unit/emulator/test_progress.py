@@ -198,6 +198,13 @@ def test_what_an_aggregator_warns_of_is_shown_at_once(quiet: bool) -> None:
     assert lines_of(stream) == ["digits: round 12: importance: 3 propensities were clipped"]
 
 
+def test_a_warning_before_the_first_round_names_no_round() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="digits")
+    lines.show(warned(0, "muster", "2 of the 12 users have no device"))
+    assert lines_of(stream) == ["digits: muster: 2 of the 12 users have no device"]
+
+
 def test_a_run_without_an_end_says_so_and_one_that_never_began_says_nothing() -> None:
     stream = io.StringIO()
     Lines(stream, ManualClock(), title="digits").close()

@@ -503,6 +503,15 @@ def test_spare_updates_went_not_wrong(run: RunFolder) -> None:
     assert found.text.endswith("counted; some came when the goal was reached without them.")
 
 
+def test_a_warning_of_the_supervisor_is_not_the_aggregators(run: RunFolder) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    run.journal({"event": "warned", "round": 0, "by": "muster", "warning": "1 user is left out"})
+    folder = run.commit()
+    assert wrong(folder).points == ["muster warned: 1 user is left out."]
+    assert "Weights" not in Page(write_report(folder)).text
+
+
 def test_the_first_screen_says_what_went_wrong(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "busy"})

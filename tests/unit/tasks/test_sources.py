@@ -107,7 +107,15 @@ def test_every_user_keeps_examples_for_training(tmp_path: Path) -> None:
     source = {**npz(tmp_path, x=np.ones((28, 2)), y=np.arange(28) % 2, site=site), "user": "site"}
     found = opened(tmp_path, source, 4, partition="natural", test_ratio=0.4)
     assert found.examples == [1, 1, 3, 12]
+    assert found.left_out == 0
     assert len(found.test()) == 1 + 2 + 8
+
+
+def test_users_without_a_device_are_counted(tmp_path: Path) -> None:
+    site = np.repeat([0, 1, 2, 3], 7)
+    source = {**npz(tmp_path, x=np.ones((28, 2)), y=np.arange(28) % 2, site=site), "user": "site"}
+    assert opened(tmp_path, source, 3, partition="natural").left_out == 1
+    assert opened(tmp_path, source, 3, partition="iid").left_out == 0
 
 
 @pytest.mark.parametrize("kind", sorted(PARTITIONS))

@@ -119,6 +119,19 @@ def test_unknown_names_are_reported_with_the_names_that_there_are() -> None:
     assert partition.startswith("task.partition: there is no partition called 'rows'; there are:")
 
 
+def test_a_suggestion_is_a_key_of_the_task_and_the_model_that_were_chosen() -> None:
+    assert mistakes(name="digits", samples=3) == ["task.samples: unknown key"]  # flower: examples
+    assert mistakes(name="digits", lables=[1, 2]) == [
+        "task.lables: unknown key; did you mean 'labels'?"
+    ]
+    model = {"kind": "mlp", "hiden": [3]}
+    found = mistakes(name="digits", model=model, partition={"kind": "iid", "labls": 1})
+    assert found == [
+        "task.model.hiden: unknown key; did you mean 'hidden'?",
+        "task.partition.labls: unknown key",  # another partition has labels
+    ]
+
+
 def test_a_task_without_a_name_is_told_the_names() -> None:
     assert mistakes(kind="digits") == [f"task: name is required: one of {NAMES}"]
 

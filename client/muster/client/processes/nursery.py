@@ -189,7 +189,8 @@ def prepare(
     task: OpenTask, folder: Path | None, rational: Mapping[str, int], together: bool = False
 ) -> dict[str, Any]:
     """Write the initial model; return its SHA-256, the number of examples, the schema and the
-    layers of hidden units for the server, and what the ledger records of data and software.
+    layers of hidden units for the server, what the ledger records of data and software, and how
+    many users have no device.
 
     Args:
         folder: the run folder; None: the model is not written.
@@ -229,6 +230,7 @@ def prepare(
         "data": {f"{len(task.examples)} devices": data_digest(task)},
         "packages": package_versions(),
         "platform": platform_of(fingerprint()),
+        "left_out": task.left_out,
     }
 
 

@@ -12,7 +12,8 @@ class Natural(Partition):
     """Each client is one of the data set's users, with the examples of that user.
 
     If there are fewer clients than users, users are drawn at random, and the examples of the others
-    are left out.
+    are left out. The run warns of them when it starts, and so does `muster plan` for data of your
+    own.
     """
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:

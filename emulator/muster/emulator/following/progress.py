@@ -175,7 +175,8 @@ def _notices(state: RunProgress, event: Event) -> list[str]:
     state.notices.clear()
     if event["event"] == "warned":
         by, warning = clean(event["by"]), clean(event["warning"])
-        notices.append(f"round {event['round']}: {by}: {warning}")
+        when = f"round {event['round']}: " if event["round"] else ""
+        notices.append(f"{when}{by}: {warning}")
     return notices
 
 

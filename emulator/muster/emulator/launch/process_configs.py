@@ -51,7 +51,7 @@ from muster.emulator.monitoring import prometheus
 from muster.emulator.planning import plan
 from muster.emulator.planning.oracle import oracle_of
 from muster.emulator.planning.plan import Progress, can_plan, instants, must_play
-from muster.emulator.planning.result import Learning, write_plan
+from muster.emulator.planning.result import Learning, left_out_text, write_plan
 from muster.emulator.planning.server_view import moments_of, z_bounds_of
 from muster.emulator.records.inputs import inputs_in, inputs_of, require_unchanged
 from muster.emulator.scenario.combinations import require_fitting_model
@@ -293,14 +293,17 @@ class ProcessConfigs:
             frozen=prepared.get("frozen", ""),
         )
 
-    def changed_inputs(self, prepared: Mapping[str, Any]) -> list[str]:
-        """Warnings about what has changed since the run began, and may.
+    def warnings(self, prepared: Mapping[str, Any]) -> list[str]:
+        """Warnings about users of the data that have no device, and about what has changed since
+        the run began, and may.
 
         Raises:
             ConfigError: something has changed that binds the run.
             LedgerError: the ledger cannot be read.
         """
-        return require_unchanged(inputs_in(self.folder), self.folder, prepared)
+        users = prepared["left_out"]
+        without = [left_out_text(users, self.scenario.devices)] if users else []
+        return [*without, *require_unchanged(inputs_in(self.folder), self.folder, prepared)]
 
     def _eventful(self) -> bool:
         """Whether any group has devices whose state changes during the run."""

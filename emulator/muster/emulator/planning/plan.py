@@ -68,7 +68,11 @@ def plan(
         undisturbed = plan(scenario.model_copy(update={"faults": []}), learning)
     without = sum(not held for held in learning.examples)
     return replace(
-        found, timeline=faults.timeline, undisturbed=undisturbed, without_examples=without
+        found,
+        timeline=faults.timeline,
+        undisturbed=undisturbed,
+        without_examples=without,
+        left_out=learning.left_out,
     )
 
 

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -35,11 +35,13 @@ class Learning:
         examples: number of training examples of each device of the population.
         parameters: number of parameters of the model.
         masks: the masks of the groups whose devices train parts of the model, by name.
+        left_out: number of users of the data that have no device.
     """
 
     examples: Sequence[int]
     parameters: int
     masks: Mapping[str, GroupMasks] = field(default_factory=dict)
+    left_out: int = 0
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
@@ -49,14 +51,16 @@ class Learning:
         sized = sized or any(group.gateway for group in scenario.groups)
         modelled = any(device.examples_per_s is not None for device in devices)
         weighted = isinstance(scenario.server.selection, WeightedSelection)
-        if not (sized or modelled or weighted or is_own(scenario.task)):
+        own = scenario.task.tried or is_own(scenario.task)
+        if not (sized or modelled or weighted or own):
             return cls([1] * scenario.devices, 0)
         task = opened(scenario.task, scenario.devices, scenario.seed)
         if not sized:
-            return cls(task.examples, 0)
+            return cls(task.examples, 0, left_out=task.left_out)
         from muster.tasks.parts import layout_of  # torch takes seconds
 
-        return cls.with_layout(scenario, task.examples, layout_of(task.module()))
+        learning = cls.with_layout(scenario, task.examples, layout_of(task.module()))
+        return replace(learning, left_out=task.left_out)
 
     @classmethod
     def with_layout(cls, scenario: Scenario, examples: Sequence[int], layout: Layout) -> Self:
@@ -169,6 +173,7 @@ class Plan:
         timeline: the faults of the scenario.
         undisturbed: the plan of the same scenario without faults, if any of them acts on the lives
             of devices.
+        left_out: number of users of the data that have no device, as far as it is known.
         without_examples: number of devices that have no examples, and are not enrolled for that
             reason.
     """
@@ -183,6 +188,7 @@ class Plan:
     timeline: FaultTimeline = field(default_factory=FaultTimeline)
     undisturbed: "Plan | None" = None
     without_examples: int = 0
+    left_out: int = 0
 
     @property
     def rounds(self) -> int:
@@ -215,6 +221,19 @@ _COLUMNS = ("round", "scenario_s", "group", "enrolled", "called", "available", "
             "delivered", "late", "battery")  # fmt: skip
 _COUNTING = "version", "counted", "stale", "staleness", "largest_staleness", "too_stale"
 """Columns of plan.csv in the modes in which updates may outlive their round."""
+
+
+def left_out_text(users: int, devices: int) -> str:
+    """Say that users of the data have no device.
+
+    Args:
+        users: their number.
+    """
+    there = users + devices
+    return (
+        f"{users:,} of the {there:,} users of the data have no device, so their examples are left "
+        f"out; take {there:,} devices for all of them"
+    )
 
 
 def write_plan(folder: Path, plan: Plan) -> None:

@@ -14,6 +14,7 @@ import orjson
 from markupsafe import Markup
 
 from muster.common.errors import ConfigError
+from muster.common.events import BY_MUSTER
 from muster.common.exchange import Reason
 from muster.common.files import write_atomic
 from muster.emulator.live.page_files import INDEX, inlined, json_inside, templates
@@ -223,9 +224,10 @@ def _warnings(account: Account) -> list[str]:
     warnings = account.warnings.drop_duplicates(["by", "warning"])
     if warnings.empty:
         return []
-    first = clean(warnings["warning"].iloc[0])
+    by, first = warnings["by"].iloc[0], clean(warnings["warning"].iloc[0])
     more = f", and {len(warnings) - 1:,} more" if len(warnings) > 1 else ""
-    return [f"The aggregator warned: {first}{more}."]
+    who = BY_MUSTER if by == BY_MUSTER else "The aggregator"
+    return [f"{who} warned: {first}{more}."]
 
 
 def _named(names: list[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from muster.common.overlap import overlap
 from muster.common.secure.graph import LEAST, sharing_of, too_few_stay
 from muster.common.secure.steps import bytes_besides
-from muster.emulator.planning.result import GroupPlan, Plan
+from muster.emulator.planning.result import GroupPlan, Plan, left_out_text
 from muster.emulator.records.energy import joules_text
 from muster.emulator.records.summary import percent_text, seconds_text
 from muster.emulator.report.plan_faults import fault_lines, missed_lines, occurrence_lines
@@ -222,6 +222,8 @@ def _quantiles(found: dict[str, float]) -> tuple[str, ...]:
 
 def warnings(plan: Plan) -> Iterator[str]:
     """Problems that a user should know of before running the scenario."""
+    if plan.left_out:
+        yield f"warning: {left_out_text(plan.left_out, len(plan.residents))}"
     if plan.without_examples:
         yield (
             f"warning: {plan.without_examples:,} of {len(plan.residents):,} devices have no "

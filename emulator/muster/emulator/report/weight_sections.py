@@ -5,7 +5,7 @@ A run has none of them if all its updates weigh the same and its aggregator esti
 
 import pandas as pd
 
-from muster.common.events import AppMeasured
+from muster.common.events import BY_MUSTER, AppMeasured
 from muster.emulator.records.account import Account
 from muster.emulator.records.summary import clean, number_text, percent_text, seconds_text
 from muster.emulator.report.coverage import COVERAGE
@@ -223,9 +223,10 @@ def _stale(account: Account) -> list[tuple[str, str]]:
 
 def _warnings(account: Account) -> ReportTable | None:
     """The warnings of aggregators, each once: a server that was restarted repeats them."""
+    found = account.warnings.drop_duplicates(["by", "warning"])
     rows = [
         [clean(row["round"]), clean(row["by"]), clean(row["warning"])]
-        for row in account.warnings.drop_duplicates(["by", "warning"]).to_dict("records")
+        for row in found[found["by"] != BY_MUSTER].to_dict("records")
     ]
     left_out = len(rows) - MOST_ROWS
     note = f"{left_out:,} more are in journal.jsonl." if left_out > 0 else ""

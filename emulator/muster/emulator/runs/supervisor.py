@@ -16,7 +16,7 @@ from muster.common.causes import outer_cause
 from muster.common.clock import Clock
 from muster.common.credentials import device_name
 from muster.common.errors import LaunchFailed, RunFailed
-from muster.common.events import Died, Event, Restarted, Revoked, Started, Warned
+from muster.common.events import BY_MUSTER, Died, Event, Restarted, Revoked, Started, Warned
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
@@ -178,8 +178,8 @@ class Supervisor:
             "nursery", lambda: self.backend.start_nursery(nursery), Started
         )
         self._server = server = self.backend.with_addresses(self.configs.server(prepared))
-        for warning in self.configs.changed_inputs(prepared):
-            self._record(Warned(0, "muster", warning))
+        for warning in self.configs.warnings(prepared):
+            self._record(Warned(0, BY_MUSTER, warning))
         self._write_server()
         await self._start_network(server)
         address = await self._start_server(Started)

@@ -4,7 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster.common.events import Attended, Ended, Enrolled, Left, ServerStarted, event_kinds
+from muster.common.events import (
+    BY_MUSTER,
+    Attended,
+    Ended,
+    Enrolled,
+    Left,
+    ServerStarted,
+    event_kinds,
+)
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.result import CheckLog
@@ -22,16 +30,16 @@ _OF_SUPERVISOR = frozenset(
 def check_lines(evidence: Evidence, log: CheckLog) -> None:
     """Every line has its writer, and the lines of a writer are in the order of time."""
     by_writer = dict[tuple[str, int], list[Event]]()
-    roles = {kind.name: _role(kind.name) for kind in event_kinds()}
+    kinds = {kind.name for kind in event_kinds()}
     newest = Counter[str]()
     for event in evidence.events():
         name, role = str(event.get("event")), event.get("role")
         incarnation = event.get("incarnation")
-        if name not in roles or not isinstance(role, str) or not isinstance(incarnation, int):
-            log.require(name not in roles, f"writer of {name}", "a role and its incarnation",
+        if name not in kinds or not isinstance(role, str) or not isinstance(incarnation, int):
+            log.require(name not in kinds, f"writer of {name}", "a role and its incarnation",
                         (role, incarnation))  # fmt: skip
             continue
-        log.compare(f"role of {name}", roles[name], role)
+        log.compare(f"role of {name}", _role(event), role)
         log.require(incarnation >= newest[role], f"incarnation of {name}",
                     f"at least {newest[role]}", incarnation)  # fmt: skip
         newest[role] = max(newest[role], incarnation)
@@ -45,8 +53,9 @@ def check_lines(evidence: Evidence, log: CheckLog) -> None:
         _check_moments(events, log)
 
 
-def _role(name: str) -> str:
-    inside = name in _OF_SUPERVISOR or name.startswith("fault_")
+def _role(event: Event) -> str:
+    name, warns = str(event["event"]), event.get("by") == BY_MUSTER
+    inside = name in _OF_SUPERVISOR or name.startswith("fault_") or warns
     return "supervisor" if inside else "server"
 
 
