@@ -313,6 +313,8 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
         (50004865, "completed"),
         # A power cut takes what a device knows of its own participation, which is a covariate.
         pytest.param(50004310, "completed", marks=pytest.mark.soak),
+        # Beside a hostile device that accepts, too few honest ones stay for a version.
+        pytest.param(71003742, RAN_DRY, marks=pytest.mark.soak),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(
@@ -320,3 +322,12 @@ def test_random_histories_that_violated_something_do_so_no_more(
 ) -> None:
     outcome = simulated.play(simulated.random_plan(seed))
     assert (outcome.status, outcome.violations) == (status, [])
+
+
+def test_a_server_that_stops_ends_its_calls_in_the_order_in_which_they_began(
+    simulated: Simulator,
+) -> None:
+    """A hostile device does not read, so many calls are open when the run is over."""
+    plan = simulated.random_plan(71002180)
+    traces = [simulated.play(plan, traced=True).trace for _ in range(3)]
+    assert traces[0] == traces[1] == traces[2]

@@ -52,6 +52,12 @@ async def test_the_failure_of_a_watcher_is_raised_and_ends_the_rest() -> None:
     assert ended == ["main"]
 
 
+async def test_of_errors_at_the_same_time_the_first_task_has_its_own_raised() -> None:
+    watchers = (raising(ValueError(str(number))) for number in range(20))
+    with pytest.raises(ValueError, match=r"^0$"):
+        await run_beside(forever(), *watchers)
+
+
 async def test_the_failure_of_the_main_part_is_raised() -> None:
     with pytest.raises(ValueError, match="seen"):
         await run_beside(raising(ValueError("seen")), forever())

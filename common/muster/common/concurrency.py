@@ -16,16 +16,19 @@ async def run_beside(main: Coroutine[Any, Any, T], *watchers: Coroutine[Any, Any
     """Run `main` to its end beside `watchers`, and return its result.
 
     A watcher may end before `main`; the others are cancelled when `main` ends. The first error of
-    any of them cancels the others and is raised. All tasks have ended when this returns or raises.
+    any of them cancels the others and is raised; if several fail at the same time, that of the
+    first of them. All tasks have ended when this returns or raises.
     """
     running = asyncio.create_task(main)
     tasks: list[asyncio.Task[Any]] = [running, *map(asyncio.create_task, watchers)]
-    waiting = set(tasks)
+    waiting = tasks
     try:
         while not running.done():
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                if task.done():
+                    task.result()
+            waiting = [task for task in waiting if not task.done()]
         return running.result()
     finally:
         for task in tasks:

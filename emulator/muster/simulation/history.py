@@ -64,8 +64,19 @@ _MOST_AWAY_S = 115.0
 """A device that is away for longer may not come in time: `server.stall_s` is 120."""
 
 _DRY_ROUNDS = 20
-"""Rounds in a row that call devices, none of which accepts, and in most of which one declines a
-model that is worse than its own."""
+"""Rounds in a row that call devices, no honest one of which accepts, and in most of which one
+declines a model that is worse than its own."""
+
+_ANSWERS_OF_ROUNDS = """
+    SELECT
+        EXISTS (SELECT 1 FROM answers a WHERE a.round = r.round AND reason = :no_gain),
+        EXISTS (
+            SELECT 1 FROM answers a
+            WHERE a.round = r.round AND decision IN ('accept', 'abort')
+            AND client NOT IN (SELECT value FROM json_each(:hostile))
+        )
+    FROM rounds r WHERE called > 0 ORDER BY round DESC LIMIT :rounds
+"""
 
 RAN_DRY = "ran dry"
 """The status of a history that would go on with such rounds."""
@@ -547,14 +558,22 @@ class History:
         if not self.programs.scenario.server.mode.counts_versions:
             return False
         with suppress(sqlite3.Error), closing(reading(self.folder / "ledger.sqlite")) as ledger:
-            newest = ledger.execute(
-                "SELECT accepted, EXISTS (SELECT 1 FROM answers a WHERE a.round = r.round "
-                "AND a.reason = ?) FROM rounds r WHERE called > 0 ORDER BY round DESC LIMIT ?",
-                (Reason.NO_GAIN.value, _DRY_ROUNDS),
-            ).fetchall()
-            declined = sum(no_gain for _, no_gain in newest)
-            return declined > _DRY_ROUNDS / 2 and not any(accepted for accepted, _ in newest)
+            values = {
+                "no_gain": Reason.NO_GAIN.value,
+                "hostile": json.dumps(self._hostile),
+                "rounds": _DRY_ROUNDS,
+            }
+            newest = ledger.execute(_ANSWERS_OF_ROUNDS, values).fetchall()
+            declined = sum(no_gain for no_gain, _ in newest)
+            return declined > _DRY_ROUNDS / 2 and not any(worked for _, worked in newest)
         return False
+
+    @property
+    def _hostile(self) -> list[str]:
+        """The devices of the hostile process, which accept whatever they are called for."""
+        if self._rogue is None:
+            return []
+        return [device.client for device in self._packs[min(self._packs)].devices]
 
     def _progress(self) -> str:
         """The progress of the run, for a message."""

@@ -116,13 +116,17 @@ class RoguePack:
                     await asyncio.wait_for(fetching.code(), _HOLD_S)
                 fetching.cancel()
             else:
-                await self._fleet.Submit(self._parts(call), metadata=metadata)
+                ended = asyncio.Event()
+                try:
+                    await self._fleet.Submit(self._parts(call, ended), metadata=metadata)
+                finally:
+                    ended.set()
 
-    async def _parts(self, call: Call) -> AsyncIterator[pb.SubmitMessage]:
+    async def _parts(self, call: Call, ended: asyncio.Event) -> AsyncIterator[pb.SubmitMessage]:
         examples = next(i.examples for i in self._identities if i.client == call.key.client)
         update = Update(call.key, examples, bytes(16), self._schema_bytes, 0.0, 0.0, 0.0)
         yield messages.encode_submit(update, 0)
-        while True:
+        while not ended.is_set():
             await self._clock.sleep_until(self._clock.monotonic() + 1.0)
             if self._kind == "empty":
                 yield pb.SubmitMessage(chunk=b"")

@@ -107,8 +107,8 @@ async def first_error(parts: Sequence["asyncio.Task[None]"]) -> BaseException | 
     would keep the stream and a socket at both ends alive until garbage is collected, and devices
     rarely collect garbage.
     """
-    done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-    errors = (part.exception() for part in done if not part.cancelled())
+    await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    errors = (part.exception() for part in parts if part.done() and not part.cancelled())
     return next((error for error in errors if error is not None), None)
 
 

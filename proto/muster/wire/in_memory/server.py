@@ -26,8 +26,9 @@ class InMemoryServer:
         self._network = network
         self._handlers: list[Any] = []
         self._addresses: list[str] = []
-        self._ends: set[_ServerEnd] = set()
-        self.calls: set[asyncio.Task[None]] = set()
+        # In the order in which they began, in which they are ended: the order of a set changes.
+        self._ends: dict[_ServerEnd, None] = {}
+        self.calls: dict[asyncio.Task[None], None] = {}
         self.context = contextvars.copy_context()
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
@@ -65,11 +66,11 @@ class InMemoryServer:
 
     def accept(self, connection: InMemoryConnection) -> "_ServerEnd":
         end = _ServerEnd(self, connection)
-        self._ends.add(end)
+        self._ends[end] = None
         return end
 
     def forget(self, end: "_ServerEnd") -> None:
-        self._ends.discard(end)
+        self._ends.pop(end, None)
 
     def handler(self, details: _Details) -> Any:
         """The handler of a method; None if the server does not have the method."""
@@ -105,8 +106,8 @@ class _ServerEnd:
         loop = asyncio.get_running_loop()
         task = loop.create_task(context.run(handler), context=process)
         context.task = task
-        self.server.calls.add(task)
-        task.add_done_callback(self.server.calls.discard)
+        self.server.calls[task] = None
+        task.add_done_callback(self.server.calls.pop)
         task.add_done_callback(lambda _: self._contexts.pop(frame.stream, None))
         if left_s is not None:
             loop.call_later(left_s, context.lose)

@@ -236,11 +236,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             try:
                 # Reading ends when the device leaves; writing ends when the server has closed the
                 # outbox.
-                done, _ = await asyncio.wait(
-                    {reading, writing}, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in done:
-                    task.result()
+                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (reading, writing):
+                    if task.done():
+                        task.result()
                 why = "it went away"
             finally:
                 reading.cancel()
