@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from muster.common.exchange import Answer, Body, Receipt, ToDevice
+from muster.common.exchange import Answer, Body, ToDevice
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import RoundRow
 from muster.server.fleet.devices import ConnectedPack
@@ -96,7 +96,7 @@ async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
     w = await world(rounds=ROUNDS, calls_ahead=True)
     heard = w.coordinator.receiver.answered
 
-    def answered(pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> list[Receipt]:
+    def answered(pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> bool:
         said.extend(f"answer {answer.key.round}" for answer, _ in answers)
         return heard(pack, answers)
 

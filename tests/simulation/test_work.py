@@ -56,13 +56,13 @@ def test_one_more_call_for_every_update_is_noticed_and_named(
     admit = Round.admit
 
     def more(self: Round, update: Update) -> Receipt:
-        assert [self.takes_updates() for _ in range(12)]
+        assert all(self.expects(update.key.client) for _ in range(12))
         return admit(self, update)
 
     monkeypatch.setattr(Round, "admit", more)
     found = differences(recorded()["ten"], work_of("ten"))
     assert found[0].startswith(FUNCTIONS)
-    assert found[1].startswith("server/rounds/round.py Round.takes_updates: ")
+    assert found[1].startswith("server/rounds/round.py Round.expects: ")
 
 
 def test_a_total_that_falls_is_to_be_recorded() -> None:

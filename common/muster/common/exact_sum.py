@@ -94,11 +94,13 @@ class ExactSum:
         self._last: Doubles = np.empty(parameters)
         self._fine = False  # whether any term has a piece on the last grid; if not, _last is unused
         self._bounds: list[float] = []
+        self._about = 0.0  # the sum of the bounds, rounded
         self._x, *self._joined = _rows(5, min(BLOCK, parameters))
 
     def clear(self) -> None:
         """Reset to the empty sum; the memory is kept."""
         self._bounds.clear()
+        self._about = 0.0
         self._fine = False
 
     def add(self, vector: Vector, weight: float) -> None:
@@ -125,7 +127,7 @@ class ExactSum:
         self._enter_bounds([abs(term.weight) * term.largest for term in terms])
         for start in range(0, self.parameters, BLOCK):
             stop = min(start + BLOCK, self.parameters)
-            coarse, middle, room = (each[start:stop] for each in self._sums)
+            coarse, middle, room = [each[start:stop] for each in self._sums]
             x = self._x[: stop - start]
             if changed is not None:
                 before = np.zeros(stop - start)
@@ -154,7 +156,10 @@ class ExactSum:
             Diverged: see `add_terms`.
         """
         self._bounds.extend(bounds)
-        _require_range(self._bounds)
+        self._about += sum(bounds)
+        # The exact sum of all of them takes long after many terms.
+        if not self._about < RANGE / 2 or len(self._bounds) > TERMS:
+            _require_range(self._bounds)
 
     def require_range(self, bounds: Sequence[float]) -> None:
         """Check that further terms leave the sum in its range.
@@ -239,7 +244,7 @@ class ExactSum:
         Args:
             bounds: |w|·max|x| of the terms that have not been subtracted again; at least one.
         """
-        self._bounds = list(bounds)
+        self._bounds, self._about = list(bounds), sum(bounds)
         for start in range(0, self.parameters, BLOCK):
             stop = min(start + BLOCK, self.parameters)
             coarse, middle, _ = (each[start:stop] for each in self._sums)
@@ -273,7 +278,7 @@ class ExactSum:
 
     def _join(self, coarse_sum: Doubles, middle_sum: Doubles, start: int, stop: int) -> Doubles:
         """The total of a block, from its sums with their constants and from the last sum."""
-        coarse, middle, high, rest = (each[: stop - start] for each in self._joined)
+        coarse, middle, high, rest = [each[: stop - start] for each in self._joined]
         np.subtract(coarse_sum, _COARSE, out=coarse)
         np.subtract(middle_sum, _MIDDLE, out=middle)
         fine = None

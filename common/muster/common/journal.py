@@ -46,7 +46,7 @@ class Journal:
             at: when the event happened, in UNIX seconds; None: now.
         """
         at = self._clock.now() if at is None else at
-        line = orjson.dumps({"event": event.name, "at": at, **self._writer, **event.fields()})
+        line = orjson.dumps({"event": event.name, "at": at, **self._writer, **vars(event)})
         self._lines.append(sealed(line))
         return line
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -145,7 +146,7 @@ async def _serve(
             member.group,
             index,
             member.examples,
-            most_steps=member.most_steps,
+            most_steps=math.inf if member.most_steps is None else member.most_steps,
             training_s=training_of(member),
             line=member.line or LinkModel(),
         )
@@ -157,7 +158,9 @@ async def _serve(
     def tell(event: Event, at: float | None = None) -> None:
         if not journal.waiting:
             loop.call_later(_FLUSH_S, flush)
-        watchers.show(journal.add(event, at))
+        line = journal.add(event, at)
+        if watchers.queues:
+            watchers.show(line)
         if metrics is not None and at is None:  # else it happened before this server began
             metrics.show(event)
         if isinstance(event, Ended):  # before any device hears of it and ends

@@ -66,7 +66,7 @@ def test_an_update_that_was_called_for_is_to_be_sent(
 ) -> None:
     admission.open(round_of(1))
     assert admission.known_receipt(pack, update()) is None
-    assert admission.format_of(Key("a", 1, 1)).length == 12
+    assert admission.formats.of(Key("a", 1, 1)).length == 12
 
 
 @pytest.mark.parametrize(

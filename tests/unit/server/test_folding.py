@@ -9,7 +9,7 @@ import pytest
 
 from muster.common.compression import Whole
 from muster.common.errors import RemoteProtocolError, RunFailed
-from muster.common.exchange import Outcome, Reason, Update
+from muster.common.exchange import Held, Key, Outcome, Reason, Update
 from muster.common.seeds import FloatArray
 from muster.common.tensors import WIRE, schema_of
 from muster.server.account.traffic import TransferCost
@@ -20,7 +20,7 @@ from muster.server.rounds.rules import Rules
 from muster.server.testing import PlusOne
 from muster.server.updates.folding import Folding
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
-from muster.server.updates.uploads import InlineBody, UpdateFormat
+from muster.server.updates.uploads import HeldBody, InlineBody, UpdateFormat
 from muster.wire.bodies import checksum
 
 SCHEMA = schema_of({"w": (2,)})
@@ -49,6 +49,11 @@ def arrivals() -> tuple[RoundUpdates, list[PendingUpdate]]:
     return updates, list(updates.accepted.values())
 
 
+def arrive(made: Folding, update: PendingUpdate) -> None:
+    assert made.fault(update) is None
+    made.arrived(update)
+
+
 class Impossible(PlusOne):
     """Gives the weight that a test chose, which no setting may be."""
 
@@ -75,13 +80,13 @@ async def test_every_way_of_folding_gives_the_same_sum(
     made = folding(worker, PlusOne(kind="plus-one", extra=1.0), on_arrival, small)
     made.open({})
     for update in arrived:
-        made.arrived(update)
+        arrive(made, update)
     counted = await made.counted(updates)
     await made.fold(counted, [6.0, 6.0])
     assert [update.weight for update in counted] == [6.0, 6.0]
     assert made.sum.total().tolist() == [66.0, -108.0]
     for update in counted:
-        with pytest.raises(RemoteProtocolError, match="ends 8 bytes early"):
+        with pytest.raises(RemoteProtocolError, match="a body of 0 bytes"):
             update.body.read(0, 2)  # bodies are let go of
 
 
@@ -93,11 +98,11 @@ async def test_updates_that_did_not_count_after_all_are_folded_again(
     rule = PlusOne(kind="plus-one", extra=1.0)
     made = folding(worker, rule, on_arrival=True, small=small, keeps_bodies=True)
     made.open({})
-    made.arrived(arrived[0])
+    arrive(made, arrived[0])
     await made.counted(updates)
     made.forget()  # the round has closed, and too few updates had arrived
     made.open({})
-    made.arrived(arrived[1])
+    arrive(made, arrived[1])
     counted = await made.counted(updates)
     await made.fold(counted, [3.0, 6.0])
     assert [update.weight for update in counted] == [3.0, 6.0]
@@ -114,7 +119,7 @@ async def test_an_impossible_weight_ends_the_run_when_the_round_closes(
     updates, arrived = arrivals()
     made = folding(worker, Impossible(kind=kind), on_arrival=True, small=small)
     made.open({})
-    made.arrived(arrived[0])
+    arrive(made, arrived[0])
     with pytest.raises(RunFailed, match="gave a the weight"):
         await made.counted(updates)
     made.forget()
@@ -152,7 +157,10 @@ def test_an_update_that_leaves_others_no_room_in_the_sum_is_refused(
     refused: bool,
 ) -> None:
     made = Folding(2, rule(kind="plus-one", extra=1.0), True, True, worker, False, clip)
-    fault = made.fault(Contribution("a", "g", 5, 0, squared_norm=largest**2), largest)
+    contribution = Contribution("a", "g", 5, 0, squared_norm=largest**2)
+    sent = Update(Key("a", 1, 1), 5, b"", 8, 0.0, 0.0, 0.0)
+    body = HeldBody(Held(largest, largest**2), UpdateFormat(Whole(kind="none"), 2))
+    fault = made.fault(PendingUpdate(sent, contribution, body, TransferCost()))
     assert (fault is not None) == refused
     if fault is not None:
         assert fault[0] is Reason.NORM

@@ -104,7 +104,7 @@ class RepeatedRule:
         facts = Facts(**{fact: row[fact] for fact in FACTS})
         nothing = b"", 0, 0.0, 0.0, math.nan
         update = Update(key_of(row), row["examples"], *nothing, steps=row["steps"], facts=facts)
-        return CountedUpdate(row, self._facts.counted(update, body, row["staleness"]), body)
+        return CountedUpdate(row, self._facts.of(update, body, row["staleness"]), body)
 
     def weigh(self, round: int, counted: Sequence[CountedUpdate]) -> Weighing:
         """Weigh the updates of a round with the rule's own code.

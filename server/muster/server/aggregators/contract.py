@@ -196,10 +196,6 @@ class Aggregator(Plugin):
         arrival implements it."""
         raise TypeError(f"{type(self).__name__} gives its weights at close")
 
-    def discounted(self, contribution: Contribution, state: State) -> float:
-        """Return the weight of one update, times the discount of a stale one."""
-        return self.weight(contribution, state) * contribution.discount
-
     def normaliser(self, weight_sum: float, contributions: Sequence[Contribution]) -> float:
         """Return the divisor of the weighted sum; a round whose normaliser is 0 is empty."""
         return weight_sum
@@ -207,7 +203,7 @@ class Aggregator(Plugin):
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
         """Return the weights of a round. The default asks `weight`, times the discount of stale
         updates, and `normaliser`; a rule that needs the whole round overrides it."""
-        weights = [self.discounted(c, state) for c in cohort.contributions]
+        weights = [self.weight(c, state) * c.discount for c in cohort.contributions]
         normaliser = self.normaliser(math.fsum(weights), cohort.contributions)
         return Weighing(weights, normaliser, state)
 

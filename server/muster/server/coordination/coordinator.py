@@ -14,7 +14,7 @@ from muster.common.clock import Clock
 from muster.common.concurrency import run_beside
 from muster.common.errors import Diverged, RunFailed
 from muster.common.events import Attended, Enrolled, Revoked, RoundOpened, ServerStarted, Tell
-from muster.common.exchange import Answer, Body, Commit, Outcome
+from muster.common.exchange import Answer, Commit
 from muster.common.masks import Mask
 from muster.common.tensors import Schema, Vector
 from muster.server.account.ledger import Ledger
@@ -454,10 +454,3 @@ class Coordinator:
         self._dispatch.call(clients)
         self.sums.revoked(clients)
         self._notify_if_assembling()
-
-    def answered(self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> None:
-        """Receive answers to calls, some of them with a small update inside."""
-        receipts = self.receiver.answered(pack, answers)
-        pack.receipts += receipts
-        if any(receipt.outcome is Outcome.REFUSED for receipt in receipts):
-            pack.send(self.committed)

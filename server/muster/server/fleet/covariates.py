@@ -69,8 +69,6 @@ class ReportedCovariates:
 
     def of_answer(self, answer: Answer) -> Answer:
         """The answer with possible covariates X, also in what it reports in advance."""
-        if not answer.x and not answer.foreseen:
-            return answer
         foreseen = [self.of_observation(later) for later in answer.foreseen]
         return answer._replace(x=self._possible(answer.key.client, answer.x), foreseen=foreseen)
 

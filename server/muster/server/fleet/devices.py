@@ -1,6 +1,7 @@
 """The devices of the population, the processes that connect them, and the messages to these."""
 
 import asyncio
+import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ class EnrolledDevice:
         seen: its newest report of its state and covariates X. A restarted server restores it from
             the ledger. None before the first report, and for a device whose state is not simulated.
         seen_at: monotonic seconds of that report.
-        most_steps: the most local steps that it can take in a round; None: not known.
+        most_steps: the most local steps that it can take in a round; infinite: not known.
         training_s: the least and the most modelled seconds of its training in a round; None: not
             known.
         line: the scenario's model of its link.
@@ -64,7 +65,7 @@ class EnrolledDevice:
     pack: "ConnectedPack | None" = None
     seen: Observation | None = None
     seen_at: float = 0.0
-    most_steps: int | None = None
+    most_steps: float = math.inf
     training_s: tuple[float, float] | None = None
     line: LinkModel = field(default_factory=LinkModel)
     away_until: int = -1

@@ -7,6 +7,7 @@ up.
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ class _Bounds(NamedTuple):
     most_s: float
 
 
+_UNKNOWN = _Bounds(0.0, math.inf)
+
+
 class WorkDurations:
     """Replaces durations that a device's work cannot have by the nearest that it can have. Devices
     of which nothing is known are believed.
@@ -37,7 +41,7 @@ class WorkDurations:
         lockstep: False: a device that will lose its work silently accepts, and states the share of
             the work that it does until then.
         recorded_s: takes the round of a call, its device and the stated seconds; returns those that
-            are recorded, if the run is played from a life record.
+            are recorded, if the run is played from a life record; None: it is not.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class WorkDurations:
         devices: Mapping[str, EnrolledDevice],
         sizes: Mapping[str, BodySizes],
         lockstep: bool = True,
-        recorded_s: Callable[[int, str, float], float] = lambda round, client, stated_s: stated_s,
+        recorded_s: Callable[[int, str, float], float] | None = None,
     ) -> None:
         self._lockstep = lockstep
         self._recorded_s = recorded_s
@@ -60,10 +64,15 @@ class WorkDurations:
 
     def of_answer(self, answer: Answer) -> Answer:
         """The answer, and the update in it, with possible durations."""
+        update, stated_s = answer.update, answer.modelled_s
+        bounds = self._bounds.get(answer.key.client, _UNKNOWN)
+        if self._recorded_s is None and bounds.least_s <= stated_s <= bounds.most_s:
+            if update is None or update.modelled_s == stated_s:
+                return answer
         whole = answer.decision is Decision.ACCEPT and self._lockstep
-        modelled_s = self._possible(answer.key, answer.modelled_s, whole)
-        update = None if answer.update is None else self.of_update(answer.update)
-        if modelled_s == answer.modelled_s and update is answer.update:
+        modelled_s = self._possible(answer.key, stated_s, whole)
+        update = None if update is None else self.of_update(update)
+        if modelled_s == stated_s and update is answer.update:
             return answer
         return answer._replace(modelled_s=modelled_s, update=update)
 
@@ -79,10 +88,9 @@ class WorkDurations:
             whole: whether the device does all of the work.
         """
         client = key.client
-        stated_s = self._recorded_s(key.round, client, stated_s)
-        bounds = self._bounds.get(client)
-        if bounds is None:
-            return stated_s
+        if self._recorded_s is not None:
+            stated_s = self._recorded_s(key.round, client, stated_s)
+        bounds = self._bounds.get(client, _UNKNOWN)
         least_s = bounds.least_s if whole else 0.0
         if least_s * (1 - _TOLERANCE) <= stated_s <= bounds.most_s * (1 + _TOLERANCE):
             return stated_s

@@ -18,10 +18,13 @@ class FleetLife:
         rounds: the number of rounds after which it ends.
         decides_last: in lockstep, whether it is known only when all devices have spoken whose
             updates count.
+        recorded: whether it says how long devices work and what they report; an ordinary run does
+            not ask it for every device.
     """
 
     rounds: float = math.inf
     decides_last: bool = False
+    recorded: bool = False
 
     def opening(self, round: int, opened_s: float | None, step: int) -> tuple[float | None, int]:
         """The scenario seconds and the step of device life at which a round opens."""

@@ -10,6 +10,8 @@ from muster.server.rounds.life import FleetLife
 class RecordedLife(FleetLife):
     """The life of a fleet by a record."""
 
+    recorded = True
+
     def __init__(self, record: LifeRecord) -> None:
         self.rounds = len(record.header.rounds)
         self._rows = defaultdict[int, dict[str, LifeRow]](dict)

@@ -41,6 +41,8 @@ class Round:
             one opens; infinite as long as that is not known.
         receipts: by key, the checksum of the judged body and its receipt, so that the same body
             gets the same receipt.
+        takes_updates: whether updates of the cohort can still be accepted. If they may count in a
+            later round, they are accepted until that round has taken them over.
         sent_bytes: bytes of the models inside the messages that called its cohort.
         untried: whether it called some devices and could have called more.
     """
@@ -54,12 +56,16 @@ class Round:
     phase: RoundPhase = RoundPhase.SELECTING
     cohort: dict[str, CohortMember] = field(default_factory=dict)
     receipts: dict[Key, tuple[bytes, Receipt]] = field(default_factory=dict)
+    takes_updates: bool = field(init=False)
     sent_bytes: int = 0
     untried: bool = False
     _unspoken: int = 0
     _brought: int = 0
     _arrived: dict[str, None] = field(default_factory=dict)
     """The clients whose updates were accepted before the round closed, in the order of arrival."""
+
+    def __post_init__(self) -> None:
+        self.takes_updates = self.rules.outlives_round
 
     def happen(self, event: RoundEvent) -> RoundPhase:
         """Move to the phase that `event` leads to and return it.
@@ -71,6 +77,9 @@ class Round:
             self.phase = TRANSITIONS[self.phase, event]
         except KeyError:
             raise impossible(f"round {self.number}", self.phase, event) from None
+        self.takes_updates = self.phase is RoundPhase.COLLECTING or (
+            self.rules.outlives_round and self.phase is not RoundPhase.DROPPED
+        )
         return self.phase
 
     def take_over(self, members: Mapping[str, CohortMember]) -> None:
@@ -153,18 +162,6 @@ class Round:
         accepted = sum(member.accepted is not None for member in members)
         return accepted >= max(1, self.rules.least) or any(not m.spoke for m in members)
 
-    def has_answered(self, client: str) -> bool:
-        """Whether a device of the cohort has given any answer."""
-        member = self.cohort.get(client)
-        return member is not None and member.answer is not None
-
-    def has_answer(self, answer: Answer) -> bool:
-        """Whether the device has given the same answer to the same call before."""
-        member = self.cohort.get(answer.key.client)
-        if member is None or member.answer is None or member.overtaken:
-            return False
-        return member.answer.key == answer.key and member.answer.decision is answer.decision
-
     def failed_trainings(self) -> list[Answer]:
         """The answers of the cohort that say that training failed."""
         answers = (member.answer for member in self.cohort.values())
@@ -183,7 +180,7 @@ class Round:
         """
         if reason := self._why_foreign(answer.key):
             return reason
-        if not self.takes_updates():
+        if not self.takes_updates:
             return Reason.ROUND_CLOSED
         member = self.cohort[answer.key.client]
         if member.overtaken:  # its update is here, so it accepted, whatever the answer says
@@ -250,9 +247,10 @@ class Round:
             return Receipt(update.key, Outcome.REFUSED, Reason.OTHER_BODY, _COUNTED)
         if member.ended:
             return Receipt(update.key, Outcome.LATE, Reason.STALE)
-        if not self.takes_updates():
+        if not self.takes_updates:
             return Receipt(update.key, Outcome.LATE, self._why_closed(member))
-        if self.rules.lockstep and update.modelled_s > self.rules.limit_s:
+        limit_s = self.rules.deadline_s
+        if self.rules.lockstep and limit_s is not None and update.modelled_s > limit_s:
             member.late = update
             receipt = Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
         else:
@@ -267,17 +265,10 @@ class Round:
         """Whether the update of a client was accepted before the round closed."""
         return client in self._arrived
 
-    def takes_updates(self) -> bool:
-        """Whether updates of the cohort can still be accepted. If they may count in a later round,
-        they are accepted until that round has taken them over."""
-        if self.phase is RoundPhase.COLLECTING:
-            return True
-        return self.rules.outlives_round and self.phase is not RoundPhase.DROPPED
-
     def _mark_judged(self, member: CohortMember, update: Update) -> None:
         """Record that the update of a member was judged, so that nothing more is expected of it but
         perhaps its answer."""
-        if member.spoke or not self.takes_updates():
+        if member.spoke or not self.takes_updates:
             return
         if member.answer is None:  # the answer travels on the other channel and will arrive later
             member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
@@ -287,7 +278,7 @@ class Round:
 
     def _mark_spoken(self, member: CohortMember) -> None:
         """Record that nothing more is expected of a member, and close the round if that does it."""
-        if member.spoke or not self.takes_updates():
+        if member.spoke:
             return
         member.spoke = True
         if self.phase is not RoundPhase.COLLECTING:

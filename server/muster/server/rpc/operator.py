@@ -24,6 +24,9 @@ _KEPT = 10_000
 class Watchers:
     """The callers of Watch. Each receives the journal's lines from the moment it joins.
 
+    Attributes:
+        queues: the lines that wait for each of them.
+
     Args:
         flush: writes the journal's waiting lines to its file. It is called before a watcher joins,
             so that the file has all earlier lines, which the watcher does not receive.
@@ -31,21 +34,21 @@ class Watchers:
 
     def __init__(self, flush: Callable[[], None] = lambda: None) -> None:
         self._flush = flush
-        self._queues: set[_Queue] = set()
+        self.queues: set[_Queue] = set()
         self.ended = asyncio.Event()
 
     def show(self, line: bytes) -> None:
-        for queue in self._queues:
+        for queue in self.queues:
             queue.put(line.decode())
 
     def join(self) -> "_Queue":
         self._flush()
         queue = _Queue()
-        self._queues.add(queue)
+        self.queues.add(queue)
         return queue
 
     def leave(self, queue: "_Queue") -> None:
-        self._queues.discard(queue)
+        self.queues.discard(queue)
 
 
 class _Queue:

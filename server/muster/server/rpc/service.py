@@ -254,16 +254,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             self._coordinator.left(pack, why)
 
     async def _read(self, pack: ConnectedPack, outbox: Outbox, context: Context) -> None:
+        receiver = self._coordinator.receiver
         while (data := await context.read()) is not grpc.aio.EOF:
             if pack.outbox is not outbox:  # the stream was replaced, or the server gave it up
                 return
             pack.heard_at = self._patience.monotonic()
             message = messages.decode_from_device(data)
-            self._coordinator.receiver.answers.check(pack, message)
-            if message.answers:
-                self._coordinator.answered(pack, message.answers)
+            receiver.answers.check(pack, message)
+            if message.answers and receiver.answered(pack, message.answers):
+                pack.send(self._coordinator.committed)  # so that the device hears of it at once
             for seen in message.seen:
-                self._coordinator.receiver.see(pack, seen)
+                receiver.see(pack, seen)
             if message.reply is not None:
                 self._replied(pack, *message.reply)
 

@@ -12,7 +12,6 @@ from muster.server.fleet.fleet import Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.round import Round
 from muster.server.updates.formats import UpdateFormats
-from muster.server.updates.uploads import UpdateFormat
 
 
 class Admission:
@@ -23,6 +22,7 @@ class Admission:
         round: the open round; None between two rounds.
         past: the round that was open before; devices still get its receipts.
         newest_round: the number of the newest round that was opened.
+        formats: the formats that updates must have.
 
     Args:
         needs: what the aggregator needs to know of updates.
@@ -39,9 +39,9 @@ class Admission:
         self.round: Round | None = None
         self.past: Round | None = None
         self.newest_round = 0
-        self._formats = formats
+        self.formats = formats
         self._fleet = fleet
-        self._needs_steps = Need.STEPS in needs
+        self._least_steps = int(Need.STEPS in needs)
         needed = [fact for need, fact in REPORTED.items() if need in needs]
         self._needed = {
             fact: FACTS[fact].up_to(max_loss if fact in LOSSES else math.inf) for fact in needed
@@ -58,10 +58,6 @@ class Admission:
     def close(self) -> None:
         """Accept nothing more for the open round; its receipts stay until the next one closes."""
         self.past, self.round = self.round or self.past, None
-
-    def format_of(self, key: Key) -> UpdateFormat:
-        """The format that an update with this key must have."""
-        return self._formats.of(key)
 
     def known_receipt(self, pack: ConnectedPack, update: Update) -> Receipt | None:
         """The receipt of an update if its header decides it; None if its body must be read."""
@@ -80,7 +76,7 @@ class Admission:
         # give the same one.
         if fault := self._fault(update, device, round.cohort[device.client].answer):
             return round.refuse(update, *fault)
-        return None if round.takes_updates() else round.admit(update)
+        return None if round.takes_updates else round.admit(update)
 
     def _fault(
         self, update: Update, device: EnrolledDevice, answer: Answer | None
@@ -90,7 +86,7 @@ class Admission:
         Args:
             answer: the device's answer to the call, if it has arrived.
         """
-        format = self.format_of(update.key)
+        format = self.formats.of(update.key)
         if update.length != format.length:
             expected = f"{format.length} bytes: {format.parameters} parameters"
             detail = f"the schema asks for {expected}, {format.codec.kind}"
@@ -100,7 +96,7 @@ class Admission:
         if answer is not None and answer.reason is Reason.VALUATION:
             return Reason.VALUATION, answer.fault
         # What the aggregator needs to know of an update.
-        if not int(self._needs_steps) <= update.steps <= _most(device):
+        if not self._least_steps <= update.steps <= device.most_steps:
             expected = "expected at least 1" if not update.steps else f"at most {device.most_steps}"
             return Reason.STEPS, f"{update.steps} local steps; {expected}"
         for fact, said in self._needed.items():
@@ -134,7 +130,3 @@ class Admission:
                 client = next((each for each in called if not cohort[each].spoke), called[0])
                 return Key(client, cohort[client].round, cohort[client].attempt)
         return Key(next(iter(pack.devices)), 0, 0)
-
-
-def _most(device: EnrolledDevice) -> float:
-    return math.inf if device.most_steps is None else device.most_steps

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 class Answers:
     """Enters answers and reports of devices.
 
+    Attributes:
+        declined: the reasons of the devices that declined since `tell_declined`.
+
     Args:
         max_loss: the largest loss that a valuation may have.
     """
@@ -40,7 +43,7 @@ class Answers:
         self._fleet = fleet
         self._clock = clock
         self._tell = tell
-        self._declined: list[str] = []
+        self.declined: list[str] = []
 
     def check(self, pack: ConnectedPack, message: FromDevice) -> None:
         """Check a message of a session before any of it is entered.
@@ -73,7 +76,8 @@ class Answers:
         device = pack.devices.get(client)
         if device is None:
             return False
-        if fault := answer.fault or self._fault_of(answer.valuation):
+        fault = answer.fault if answer.valuation is None else self._fault_of(answer.valuation)
+        if fault:
             log.warning("the valuation of %s is refused: %s", client, fault)
             answer = answer._replace(
                 decision=Decision.DECLINE, reason=Reason.VALUATION, valuation=None, fault=fault
@@ -86,34 +90,37 @@ class Answers:
         if round.rules.outlives_round and answer.foreseen:
             # A device that has declined may be called again at the next step, which plans know too.
             answer = answer._replace(away_steps=0, foreseen=())
-        again, first = round.has_answer(answer), not round.has_answered(client)
+        member, again = round.cohort.get(client), False
+        before = None if member is None else member.answer
+        if before is not None and member is not None and not member.overtaken:
+            again = before.key == answer.key and before.decision is answer.decision
         if round.answer(answer) is not None or again:
             return False
         updates.answered_at[client] = self._clock.now()
-        note_answer(device, answer, round)
+        if answer.decision is Decision.DECLINE or round.rules.outlives_round:
+            note_answer(device, answer, round)
         if answer.decision is Decision.DECLINE:
-            self._declined.append(answer.reason.value if answer.reason else "")
+            self.declined.append(answer.reason.value if answer.reason else "")
         elif answer.update is None:  # else the event about the update is enough
             self._tell(Answered(round.number, client, answer.decision, answer.reason))
             if answer.reason is Reason.TRAINING_FAILED:
                 self._tell(TrainingFailed(round.number, client, answer.detail))
         # If a device comes back and accepts again, that is no progress.
-        return first or answer.decision is not Decision.ACCEPT
+        return before is None or answer.decision is not Decision.ACCEPT
 
-    def _fault_of(self, valuation: Valuation | None) -> str:
+    def _fault_of(self, valuation: Valuation) -> str:
         """What is wrong with the losses of a valuation; empty: nothing."""
-        losses = () if valuation is None else (valuation.received_loss, valuation.own_loss)
+        losses = valuation.received_loss, valuation.own_loss
         wrong = [loss for loss in losses if loss is not None and abs(loss) > self._max_loss]
         limit = f"expected at most {self._max_loss:g} (server.guard.max_loss)"
         return f"a loss of {wrong[0]:g}; {limit}" if wrong else ""
 
     def tell_declined(self, round: Round | None) -> None:
-        """Tell of the devices that declined since the last call. One event has all of them, because
-        there may be thousands, and the ledger names them."""
-        if self._declined:
-            assert round is not None
-            self._tell(Declined(round.number, Counter(self._declined)))
-            self._declined.clear()
+        """Tell of the devices that declined. One event has all of them, because there may be
+        thousands, and the ledger names them."""
+        assert round is not None
+        self._tell(Declined(round.number, Counter(self.declined)))
+        self.declined.clear()
 
     def see(self, pack: ConnectedPack, seen: Observation) -> None:
         """Keep the newest state and covariates that a device reported."""

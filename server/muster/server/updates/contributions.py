@@ -29,6 +29,7 @@ class ContributionFacts:
         self, settings: ServerSettings, work: LocalWork, fleet: Fleet, parameters: int
     ) -> None:
         self._mode = settings.mode
+        self._discounts = settings.mode.discounts()
         self._needs = settings.aggregator.needs()
         self._reported = [fact for need, fact in REPORTED.items() if need in self._needs]
         self._measures = Need.NORM in self._needs or settings.clips
@@ -36,17 +37,14 @@ class ContributionFacts:
         self._fleet = fleet
         self._parameters = parameters
 
-    def of(self, update: Update, body: MeasuredBody, round: Round) -> Contribution:
-        """The contribution of an update that counts in `round`, if it does.
+    def of(self, update: Update, body: MeasuredBody, staleness: int) -> Contribution:
+        """The contribution of an update that counts with this staleness.
 
         Args:
             body: the body of the update, whose norm may have to be measured.
         """
-        return self.counted(update, body, round.staleness_of(update.key.client))
-
-    def counted(self, update: Update, body: MeasuredBody, staleness: int) -> Contribution:
-        """The contribution of an update that counts with this staleness."""
-        device, discount = self._fleet.devices[update.key.client], self._mode.discount(staleness)
+        device = self._fleet.devices[update.key.client]
+        discount = self._mode.discount(staleness) if self._discounts else 1.0
         fixed = device.client, device.group, update.examples, staleness, discount
         if not self._needs and not self._measures:  # most rules: nothing more is computed
             return Contribution(*fixed)

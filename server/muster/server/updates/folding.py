@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from muster.common.errors import MusterError, RunFailed
 from muster.common.exact_sum import RANGE, ExactSum, Term
 from muster.common.exchange import Reason
-from muster.server.aggregators import Aggregator, Contribution, State
+from muster.server.aggregators import Aggregator, State
 from muster.server.updates.privacy import clipped_weight
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
@@ -60,7 +60,7 @@ class Folding:
     ) -> None:
         self._clip = clip
         self.sum = ExactSum(parameters)
-        self._rule = rule
+        self._rule, self._adds_up = rule, rule.adds_up()
         self._on_arrival = on_arrival
         self._small = small
         self._worker = worker
@@ -83,7 +83,6 @@ class Folding:
         """Fold an accepted update now, if updates are folded on arrival."""
         if not self._on_arrival or update.held:
             return
-        update.weight = self._weight(update.contribution)
         self._begun.add(update.update.key.client)
         if self._small:
             self._fold_now(update)
@@ -91,23 +90,19 @@ class Folding:
             self._unfolded.put(update)
             self._folds.append(self._fold_in_worker())
 
-    def fault(self, contribution: Contribution, largest: float) -> tuple[Reason, str] | None:
-        """Return the reason for refusing an update that would leave other updates less than half of
-        the range of exact sums, or None. Memories add up updates unweighted. If a rule knows its
-        weights only at close, 1 stands for them, and the round judges again with its weights.
-
-        Args:
-            largest: the largest absolute entry of the update.
-        """
-        if not self._rule.adds_up():
-            return fault_of(1.0, largest) if self._rule.remembers() else None
-        known = self._clip is not None or self._rule.weights == "on-arrival"
-        return fault_of(self._weight(contribution) if known else 1.0, largest)
-
-    def _weight(self, contribution: Contribution) -> float:
+    def fault(self, update: PendingUpdate) -> tuple[Reason, str] | None:
+        """Give an update its weight, if that is known on arrival. Return the reason for refusing it
+        if it would leave other updates less than half of the range of exact sums, or None. Memories
+        add up updates unweighted. If a rule knows its weights only at close, 1 stands for them, and
+        the round judges again with its weights."""
+        if not self._adds_up:
+            return fault_of(1.0, update.body.largest) if self._rule.remembers() else None
+        contribution = update.contribution
         if self._clip is not None:
-            return clipped_weight(contribution, self._clip)
-        return self._rule.discounted(contribution, self._state)
+            update.weight = clipped_weight(contribution, self._clip)
+        elif self._rule.weights == "on-arrival":
+            update.weight = self._rule.weight(contribution, self._state) * contribution.discount
+        return fault_of(1.0 if update.weight is None else update.weight, update.body.largest)
 
     async def counted(self, updates: RoundUpdates) -> list[PendingUpdate]:
         """Wait until the updates that are folded on arrival are folded; return those that count.
@@ -132,7 +127,7 @@ class Folding:
             if update.update.key.client not in self._begun:
                 update.weight = weight
                 left.append(update)
-        if not self._rule.adds_up():
+        if not self._adds_up:
             for update in left:
                 self._require_possible(update)
             return

@@ -52,7 +52,7 @@ class OpenUploads:
         if upload is None:
             round = self._admission.round
             assert round is not None  # otherwise the update would have got the receipt LATE
-            format = self._admission.format_of(update.key)
+            format = self._admission.formats.of(update.key)
             member = self._admission.member_of(update.key)
             base_version = round.base_version if member is None else member.base_version
             upload = self._files.open(update, format, base_version)

@@ -27,7 +27,7 @@ from muster.common.exchange import (
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.traffic import Transfer, TransferCost
 from muster.server.account.transaction import PendingTransaction
-from muster.server.aggregators import Contribution, State
+from muster.server.aggregators import State
 from muster.server.fleet.covariates import ReportedCovariates
 from muster.server.fleet.devices import ConnectedPack
 from muster.server.fleet.durations import WorkDurations
@@ -47,6 +47,8 @@ from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.updates.uncounted import UncountedUpdates
 from muster.server.updates.uploads import HeldBody, InlineBody, ReceivedBody, Upload, UploadFiles
 from muster.wire import INLINE_BYTES
+
+_OPEN = RoundPhase.SELECTING, RoundPhase.COLLECTING
 
 
 class UpdateReceiver:
@@ -97,7 +99,8 @@ class UpdateReceiver:
         self._closed = closed
         max_loss = settings.guard.max_loss or math.inf
         self.answers = Answers(self.pending, fleet, clock, tell, max_loss)
-        self.durations = WorkDurations(fleet.devices, formats.sizes, lockstep, life.modelled_s)
+        recorded_s = life.modelled_s if life.recorded else None
+        self.durations = WorkDurations(fleet.devices, formats.sizes, lockstep, recorded_s)
         self.covariates = ReportedCovariates(
             fleet.devices,
             config.z_bounds,
@@ -217,33 +220,36 @@ class UpdateReceiver:
         await self._folding.fold(counted, weights)
 
     def _report_if_closed(self) -> None:
-        open = RoundPhase.SELECTING, RoundPhase.COLLECTING
-        if self.round is not None and self.round.phase not in open:
+        round = self._admission.round
+        if round is not None and round.phase not in _OPEN:
             self._closed()
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def answered(
-        self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]
-    ) -> list[Receipt]:
-        """Enter the answers of one message and the small updates inside them. Return the receipts
-        of these updates.
+    def answered(self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> bool:
+        """Enter the answers of one message and the small updates inside them, whose receipts go
+        with the pack's next message. Return whether any of these updates is refused.
 
         Raises:
             RemoteProtocolError: a device has sent too many updates that do not count.
         """
-        receipts = []
+        refused = False
         try:
             for stated, body in answers:
-                answer = self.covariates.of_answer(self.durations.of_answer(stated))
+                answer = self.durations.of_answer(stated)
+                if answer.x or answer.foreseen:
+                    answer = self.covariates.of_answer(answer)
                 if self.answers.enter(pack, answer, self.updates):
-                    self._patience.renew()
+                    self._patience.progress_at = pack.heard_at
                 if answer.update is not None:
-                    receipts.append(self._received_inline(pack, answer.update, body))
+                    receipt = self._received_inline(pack, answer.update, body)
+                    pack.receipts.append(receipt)
+                    refused = refused or receipt.outcome is Outcome.REFUSED
         finally:
-            self.answers.tell_declined(self.round)
+            if self.answers.declined:
+                self.answers.tell_declined(self.round)
             self._report_if_closed()
-        return receipts
+        return refused
 
     def see(self, pack: ConnectedPack, seen: Observation) -> None:
         """See `Answers.see`."""
@@ -284,7 +290,7 @@ class UpdateReceiver:
         receipt = self._admission.known_receipt(pack, update)
         if receipt is not None:
             return self._uncounted.record(pack, update, receipt, TransferCost(length))
-        format = self._admission.format_of(update.key)
+        format = self.formats.of(update.key)
         if update.held is not None:
             return self._take(pack, update, HeldBody(update.held, format), TransferCost())
         cost = format.inline_cost if length == format.length else TransferCost(length)
@@ -313,32 +319,32 @@ class UpdateReceiver:
     ) -> Receipt:
         round = self._admission.round_of(update.key)
         assert round is not None  # otherwise the update would have got the receipt LATE
-        contribution = None
+        pending = None
         if (fault := body.fault(update)) is None:
-            contribution = self._facts.of(update, body, round)
-            if (fault := self._folding.fault(contribution, body.largest)) is not None:
+            contribution = self._facts.of(update, body, round.staleness_of(update.key.client))
+            held = update.held is not None
+            pending = PendingUpdate(update, contribution, body, cost, held=held)
+            if (fault := self._folding.fault(pending)) is not None:
                 assert self.updates is not None
                 self.updates.beyond_range = f"{update.key.client}: {fault[1]}"
         receipt = round.refuse(update, *fault) if fault else round.admit(update)
-        if contribution is not None and receipt.outcome is Outcome.ACCEPTED:
-            self._accept(update, contribution, body, cost)
+        if pending is not None and receipt.outcome is Outcome.ACCEPTED:
+            self._accept(pending)
         else:
             body.close()
             self._uncounted.record(pack, update, receipt, cost)
         return receipt
 
-    def _accept(
-        self, update: Update, contribution: Contribution, body: ReceivedBody, cost: TransferCost
-    ) -> None:
-        client = update.key.client
-        assert self.updates is not None
-        self.updates.answered_at.setdefault(client, self._clock.now())
-        accepted = PendingUpdate(update, contribution, body, cost)
-        self.updates.accepted[client] = accepted
-        arrived = 0 if accepted.held else update.length
-        self._tell(Received(update.key.round, client, update.key.attempt, arrived))
-        if self.updates.round.has_arrived(client):
-            self._folding.arrived(accepted)
+    def _accept(self, pending: PendingUpdate) -> None:
+        (client, number, attempt), updates = pending.update.key, self.updates
+        assert updates is not None
+        if client not in updates.answered_at:
+            updates.answered_at[client] = self._clock.now()
+        updates.accepted[client] = pending
+        arrived = 0 if pending.held else pending.update.length
+        self._tell(Received(number, client, attempt, arrived))
+        if updates.round.has_arrived(client):
+            self._folding.arrived(pending)
 
     # --- updates in chunks -----------------------------------------------------------------------
 

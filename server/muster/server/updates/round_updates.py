@@ -10,7 +10,7 @@ from muster.server.account.traffic import TransferCost
 from muster.server.aggregators import Contribution
 from muster.server.rounds.round import Round
 from muster.server.rounds.staleness import staleness
-from muster.server.updates.uploads import HeldBody, ReceivedBody
+from muster.server.updates.uploads import ReceivedBody
 
 
 @dataclass(slots=True)
@@ -19,6 +19,7 @@ class PendingUpdate:
 
     Attributes:
         cost: its transfers, without the model inside its call.
+        held: whether its process holds it back, so that only a sum with it can be had.
         weight: the aggregator's weight; None until it is known.
     """
 
@@ -27,11 +28,7 @@ class PendingUpdate:
     body: ReceivedBody
     cost: TransferCost
     weight: float | None = None
-
-    @property
-    def held(self) -> bool:
-        """Whether its process holds it back, so that only a sum with it can be had."""
-        return isinstance(self.body, HeldBody)
+    held: bool = False
 
 
 @dataclass(slots=True)
@@ -152,7 +149,7 @@ class RoundUpdates:
             weight, number, behind = None, member.round, 0
             if client in counted:
                 weight, number = accepted.weight, self.round.number
-                behind = self.round.staleness_of(client)
+                behind = accepted.contribution.staleness
             fate = *outcome, at, cost, member.claim(), weight
             pending.contribution(update, member.base_version, *fate, round=number, staleness=behind)
         pending.aborts(self.round, at)

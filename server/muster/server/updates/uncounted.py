@@ -98,7 +98,7 @@ class UncountedUpdates:
         if base_version is None:
             round = admission.round_of(update.key)
             base_version = member.base_version if member else round.base_version if round else 0
-        whole = cost.up >= update.length == admission.format_of(update.key).length
+        whole = cost.up >= update.length == admission.formats.of(update.key).length
         fate, model_bytes = (outcome, reason, self._clock.now()), 0
         if outcome != "duplicate":  # else the update that it repeats is charged with the model
             model_bytes = member.claim() if member else 0

@@ -20,7 +20,7 @@ from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector, sum_of_squares
 from muster.server.account.traffic import Transfer, TransferCost
 from muster.wire import CHUNK_BYTES
-from muster.wire.bodies import checksum
+from muster.wire.bodies import checksum, decode_vector
 
 _max, _min = np.maximum.reduce, np.minimum.reduce
 
@@ -77,17 +77,16 @@ class UpdateFormat:
 
 
 class InlineBody:
-    """The body of a small update, in memory."""
+    """The body of a small update, in memory.
+
+    Attributes:
+        largest: the largest absolute entry, of a body without a fault.
+    """
 
     def __init__(self, body: Body, format: UpdateFormat) -> None:
         self._format = format
         self._body = body
-        self._check = BodyCheck(format)
-
-    @property
-    def largest(self) -> float:
-        """The largest absolute entry, of a body without a fault."""
-        return self._check.largest
+        self.largest = 0.0
 
     def fault(self, update: Update) -> tuple[Reason, str] | None:
         """Return the reason for refusing the body and a sentence about it, or None."""
@@ -96,10 +95,15 @@ class InlineBody:
         if len(self._body) != self._format.length:
             detail = f"a body of {len(self._body)} bytes; {update.length} were announced"
             return Reason.LENGTH, detail
-        self._check.add(self._body)
-        return self._check.fault(self._pread)
+        check = BodyCheck(self._format)
+        check.add(self._body)
+        fault = check.fault(self._pread)
+        self.largest = check.largest
+        return fault
 
     def read(self, start: int, stop: int) -> Vector:
+        if self._format.plain and self._format.mask is None:
+            return decode_vector(self._body, self._format.parameters)[start:stop]
         return self._format.read(self._pread, start, stop)
 
     def squared_norm(self, parameters: int) -> float:
