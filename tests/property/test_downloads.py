@@ -65,7 +65,7 @@ def pieces(
 
 @given(CUTS)
 def test_a_model_that_breaks_comes_whole(plain: ModelVersions, cuts: list[tuple[int, int]]) -> None:
-    assert pieces(plain, 4 * PARAMETERS, None, cuts) == plain.body == MODEL.tobytes()
+    assert pieces(plain, 4 * PARAMETERS, None, cuts) == plain.newest.body == MODEL.tobytes()
 
 
 @given(CUTS)
@@ -73,8 +73,8 @@ def test_a_control_variate_follows_the_model(
     controlled: ModelVersions, cuts: list[tuple[int, int]]
 ) -> None:
     wanted = MODEL.tobytes() + CONTROL.tobytes()
-    assert pieces(controlled, 8 * PARAMETERS, None, cuts) == controlled.body == wanted
-    assert controlled.checksum == checksum(wanted)
+    assert pieces(controlled, 8 * PARAMETERS, None, cuts) == controlled.newest.body == wanted
+    assert controlled.newest.checksum == checksum(wanted)
 
 
 @given(CUTS, st.floats(0.01, 1.0), st.integers(0, 1000))
@@ -84,4 +84,4 @@ def test_a_slice_that_breaks_is_what_is_inside_the_mask(
     chosen = np.random.default_rng(seed).random(PARAMETERS) < share
     part, wanted = Mask(chosen), MODEL[chosen].tobytes()
     assert pieces(plain, len(wanted), part, cuts) == wanted
-    assert plain.checksum_of(0, part) == checksum(wanted)
+    assert plain.download(0, part).checksum == checksum(wanted)

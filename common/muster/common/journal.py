@@ -19,6 +19,9 @@ from muster.common.sealed_lines import sealed
 class Journal:
     """Appends events to a journal. Several processes may write to one file: a line is one `write`.
 
+    Attributes:
+        waiting: the lines that the next flush writes.
+
     Args:
         role: the writing role, "server" or "supervisor".
         incarnation: how often this role has been started in this run folder, from 1.
@@ -33,7 +36,7 @@ class Journal:
         self._torn = _is_torn(self._file)
         self._writer = {"role": role, "incarnation": incarnation}
         self._clock = clock
-        self._lines: list[bytes] = []
+        self.waiting: list[bytes] = []
         self._refused = False  # whether the newest flush failed
 
     def add(self, event: Event, at: float | None = None) -> bytes:
@@ -47,13 +50,8 @@ class Journal:
         """
         at = self._clock.now() if at is None else at
         line = orjson.dumps({"event": event.name, "at": at, **self._writer, **vars(event)})
-        self._lines.append(sealed(line))
+        self.waiting.append(sealed(line))
         return line
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is something to flush."""
-        return bool(self._lines)
 
     def flush(self) -> None:
         """Write the lines to the file; they then survive the death of this process.
@@ -62,9 +60,9 @@ class Journal:
             OSError: for example because the disk is full. The lines that are not whole in the file
                 wait for the next flush.
         """
-        if not self._lines:
+        if not self.waiting:
             return
-        data = rest = b"\n".join([*([b""] if self._torn else []), *self._lines, b""])
+        data = rest = b"\n".join([*([b""] if self._torn else []), *self.waiting, b""])
         self._refused = True
         try:
             while rest := rest[os.write(self._file, rest) :]:
@@ -73,7 +71,7 @@ class Journal:
             self._forget(data[: len(data) - len(rest)])
             error.filename = str(self._path)
             raise
-        self._lines.clear()
+        self.waiting.clear()
         self._torn = self._refused = False
 
     def flush_if_room(self) -> None:
@@ -88,7 +86,7 @@ class Journal:
         """Forget the lines that are whole in the file. A part of a line stays there, and its line
         is written again after it, because other processes may write in between."""
         if written:
-            del self._lines[: written.count(b"\n") - self._torn]
+            del self.waiting[: written.count(b"\n") - self._torn]
             self._torn = not written.endswith(b"\n")
 
     def close(self) -> None:

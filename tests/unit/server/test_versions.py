@@ -56,7 +56,7 @@ def test_from_every_byte_on_the_rest_of_the_body_is_sent_and_nothing_past_its_en
     versions: ModelVersions, offset: int, chunk_bytes: int
 ) -> None:
     assert body(versions, offset, chunk_bytes) == vector(0).tobytes()[offset:]
-    assert versions.checksum == checksum(vector(0).tobytes())
+    assert versions.newest.checksum == checksum(vector(0).tobytes())
 
 
 @pytest.mark.parametrize("chunk_bytes", [CHUNK_BYTES, 4096])
@@ -67,8 +67,8 @@ def test_from_every_byte_on_the_rest_of_a_part_is_sent(
     for share in (0.0001, 0.3, 1.0):
         chosen = random.random(PARAMETERS) < share
         part, wanted = Mask(chosen), vector(0)[chosen].tobytes()
-        assert versions.checksum_of(0, part) == checksum(wanted)
-        assert versions.body_of(0, part) == wanted
+        assert versions.download(0, part).checksum == checksum(wanted)
+        assert versions.download(0, part).body == wanted
         for offset in (0, 4, len(wanted) // 8 * 4, len(wanted)):
             found = versions.chunks_from(0, offset, chunk_bytes, part)
             assert b"".join(pb.ModelChunk.FromString(m).data for m in found) == wanted[offset:]
@@ -91,7 +91,7 @@ def test_slices_are_made_once_and_the_oldest_are_forgotten_when_they_take_too_mu
         assert np.frombuffer(found.body, WIRE).tolist() == list(range(1, 20, 2))
         assert made.count(version) == times
     large = Mask(np.ones(20, np.bool_))
-    assert Slices(kept_bytes=1).of(1, large, lambda: model(9)).body.nbytes == 80
+    assert len(Slices(kept_bytes=1).of(1, large, lambda: model(9)).body) == 80
 
 
 def test_other_versions_and_bytes_after_the_end_are_refused(versions: ModelVersions) -> None:

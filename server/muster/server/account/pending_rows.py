@@ -40,7 +40,8 @@ class PendingRows:
         whole_bytes: length of an update of the whole model as float32.
         x_names: names of the covariates X by group.
         scale: scenario seconds per second, on clocks that run.
-        mask_ratio: returns the share of the model that a device trains for a call.
+        mask_ratio: returns the share of the model that a device trains for a call; None: all
+            devices train the whole model.
         life: may know what devices report, and what happened to devices that are not called.
     """
 
@@ -51,7 +52,7 @@ class PendingRows:
         x_names: Mapping[str, Sequence[str]],
         clock: Clock,
         scale: float,
-        mask_ratio: Callable[[Key], float] = lambda key: 1.0,
+        mask_ratio: Callable[[Key], float] | None = None,
         life: FleetLife = LIVE,
     ) -> None:
         self._whole_bytes = whole_bytes
@@ -143,7 +144,8 @@ class PendingRows:
                 fit = curve or (None,) * 4
                 row = ValuationRow(member.round, client, received, own, *fit, *rest)
                 self._transaction.valuations.append(row)
-            report = self._life.report(member.round, client)
+            recorded = self._life.recorded
+            report = self._life.report(member.round, client) if recorded else None
             if report is None and (answer.state is not None or answer.x):
                 report = *self._as_json(client, answer.state, answer.x), 0.0
             elif report is None:
@@ -291,6 +293,10 @@ class PendingRows:
             error: the error in training for which there is no update.
         """
         up, down, send_s = cost
+        ratio = 1.0 if self._mask_ratio is None else self._mask_ratio(update.key)
+        metrics, facts = None, NO_FACTS
+        if update.facts != NO_FACTS:
+            metrics, facts = _received_metrics(update), Facts(*map(finite, update.facts))
         self._transaction.contributions.append(
             ContributionRow(
                 round=update.key.round if round is None else round,
@@ -301,20 +307,20 @@ class PendingRows:
                 staleness=staleness,
                 weight=weight,
                 examples=update.examples,
-                mask_ratio=self._mask_ratio(update.key),
+                mask_ratio=ratio,
                 bytes_up=up,
                 bytes_down=down + model_bytes,
                 bytes_saved=self._whole_bytes - update.length if whole else 0,
                 train_s=update.train_s,
                 transfer_s=update.fetch_s + send_s,
-                loss=finite(update.loss),
+                loss=update.loss if math.isfinite(update.loss) else None,
                 outcome=outcome,
                 reason=reason.value if reason else None,
                 at=at,
                 steps=update.steps,
                 error=error,
-                received_metrics=_received_metrics(update),
-                facts=NO_FACTS if update.facts == NO_FACTS else Facts(*map(finite, update.facts)),
+                received_metrics=metrics,
+                facts=facts,
             )
         )
 

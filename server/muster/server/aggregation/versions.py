@@ -27,10 +27,15 @@ VERSIONS = "versions"
 KEPT_BYTES = 32 << 20
 
 
-class Slice(NamedTuple):
-    """The body of a part of a version, and its checksum."""
+class Download(NamedTuple):
+    """A version that devices train from, or a part of it.
 
-    body: memoryview
+    Attributes:
+        body: as it travels inside a message; empty for a whole version that is too large for that.
+        checksum: of its body, also if that is too large.
+    """
+
+    body: Body
     checksum: bytes
 
 
@@ -46,9 +51,9 @@ class Slices:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._most = kept_bytes
         self._held = 0
-        self._kept: OrderedDict[tuple[int, Mask], Slice] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, Mask], Download] = OrderedDict()
 
-    def of(self, version: int, part: Mask, vector: Callable[[], Vector]) -> Slice:
+    def of(self, version: int, part: Mask, vector: Callable[[], Vector]) -> Download:
         """The slice of a version.
 
         Args:
@@ -59,7 +64,7 @@ class Slices:
             self._kept.move_to_end((version, part))
             return found
         body = body_view(part.compact(vector()))
-        made = self._kept[version, part] = Slice(body, checksum(body))
+        made = self._kept[version, part] = Download(body, checksum(body))
         self._held += len(body)
         while self._held > self._most and len(self._kept) > 1:
             _, old = self._kept.popitem(last=False)
@@ -75,19 +80,6 @@ class StoredVersion(NamedTuple):
     state: StoredVector | None
 
 
-class OlderVersion(NamedTuple):
-    """A version that devices still train from, although there is a newer one.
-
-    Attributes:
-        checksum: of the model's body.
-        body: the model as it travels inside a message; empty if it is too large for that, and then
-            mapped from its file.
-    """
-
-    checksum: bytes
-    body: bytes
-
-
 class ModelVersions:
     """The newest version of the model in memory, and older ones in the ledger and its files.
 
@@ -95,9 +87,8 @@ class ModelVersions:
         committed: the newest durable round and version. `number` may be ahead of it while a round
             is being written.
         number: the newest version; `model` is its vector and `state` the aggregator's state.
-        checksum: of the body that devices download: the newest model, and the aggregator's control
-            variate if it has one.
-        body: that body as it travels inside a message; empty if it is too large for that.
+        newest: what devices download of it: the model, and the aggregator's control variate if it
+            has one.
         kept: the stored versions, each with the round that made it.
 
     Args:
@@ -121,10 +112,10 @@ class ModelVersions:
     ) -> None:
         self._kept_in, self._keep = kept_in, keep
         self.committed = Commit()
-        self.body = self.checksum = b""
+        self.newest = Download(b"", b"")
         self._whole = memoryview(b"")
         self.number = -1
-        self._older: dict[int, OlderVersion] | None = {} if older else None
+        self._older: dict[int, Download] | None = {} if older else None
         self._ledger = ledger
         self._store = store
         self._rule = rule
@@ -147,52 +138,44 @@ class ModelVersions:
         if self._older is not None:
             for older in self.kept.keys() - {version}:
                 body = body_view(store.get_model(older))
-                self._older[older] = OlderVersion(
-                    checksum(body), bytes(body) if self._inline else b""
-                )
+                self._older[older] = self._download_of(body)
         self.set_newest(version, store.get_model(version), store.get_state(version))
 
     def set_newest(self, version: int, model: Vector, state: State) -> None:
         """Make this version the newest one, which devices get."""
         if self._older is not None and self.number >= 0:
-            self._older[self.number] = OlderVersion(self.checksum, self.body)
+            self._older[self.number] = self.newest
         self.number, self.model, self.state = version, model, state
-        body = self._whole = self._download(model, state)
-        self.checksum = checksum(body)
-        if self._inline:
-            self.body = bytes(body)
+        body = self._whole = self._body(model, state)
+        self.newest = self._download_of(body)
         if self._chunked:
             self._chunks.clear()  # first, so that old and new chunks are not in memory together
             self._chunks = chunk_messages(body)
 
-    def _download(self, model: Vector, state: State) -> memoryview:
+    def _download_of(self, body: memoryview) -> Download:
+        """What devices download of a whole version, given its body."""
+        return Download(bytes(body) if self._inline else b"", checksum(body))
+
+    def _body(self, model: Vector, state: State) -> memoryview:
         """The body of what devices download: the model, and the control variate if the rule has
         one."""
         if not self._rule.control:
             return body_view(model)
         return body_view(np.concatenate([model, self._rule.control_variate(state)]))
 
-    def checksum_of(self, version: int, part: Mask | None = None) -> bytes:
-        """The checksum of the body of a version that devices train from.
+    def download(self, version: int, part: Mask | None = None) -> Download:
+        """A version that devices train from.
 
         Args:
             part: the coordinates that the device downloads; None: the whole model.
         """
         if part is not None:
-            return self._slice(version, part).checksum
+            return self._slice(version, part)
         if version == self.number or self._older is None:
-            return self.checksum
-        return self._older[version].checksum
+            return self.newest
+        return self._older[version]
 
-    def body_of(self, version: int, part: Mask | None = None) -> Body:
-        """A version that devices train from, or a part of it, as it travels inside a message."""
-        if part is not None:
-            return self._slice(version, part).body
-        if version == self.number or self._older is None:
-            return self.body
-        return self._older[version].body
-
-    def _slice(self, version: int, part: Mask) -> Slice:
+    def _slice(self, version: int, part: Mask) -> Download:
         return self._slices.of(version, part, partial(self.vector_of, version))
 
     def vector_of(self, version: int) -> Vector:
@@ -222,7 +205,7 @@ class ModelVersions:
         newest = version == self.number
         older = None if newest else (self._older or {})[version]
         if part is not None:
-            body = self._slice(version, part).body
+            body = memoryview(self._slice(version, part).body)
         elif older is None:
             body = self._whole
         else:

@@ -73,6 +73,6 @@ def _weight_columns(weights: Sequence[float], normaliser: float) -> dict[str, An
     if not weights:
         return dict.fromkeys(names)
     total = math.fsum(weights)
-    squares = math.fsum(weight * weight for weight in weights)
+    squares = math.fsum([weight * weight for weight in weights])
     effective_size = total**2 / squares if squares else 0.0
     return dict(zip(names, (normaliser, total, max(weights), effective_size), strict=True))

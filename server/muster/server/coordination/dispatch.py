@@ -1,11 +1,11 @@
 """Dispatch: selects the devices of a round and sends the messages that call them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from muster.common import seeds
-from muster.common.exchange import Call, Key
+from muster.common.exchange import Body, Call, Key
 from muster.common.masks import Mask
 from muster.server.account.ledger import Ledger
 from muster.server.aggregation.strategy_rounds import instructions_of
@@ -102,10 +102,14 @@ class Dispatch:
             return False
         return not candidates_of(round, self._reachable())
 
-    def _reachable(self) -> Iterator[EnrolledDevice]:
+    def _reachable(self) -> list[EnrolledDevice]:
         """The devices that can be called; in lockstep, a round waits for those that are away."""
-        here = (d for d in self._fleet.devices.values() if self._lockstep or d.present)
-        return (device for device in here if not self._failures.leaves_out(device.client))
+        left_out, devices = self._failures.left_out, self._fleet.devices.values()
+        return [
+            device
+            for device in devices
+            if (self._lockstep or device.present) and device.client not in left_out
+        ]
 
     def _count_by_group(self, round: Round) -> None:
         """Count the devices of every group that are called, because a gateway that grants slots
@@ -119,36 +123,40 @@ class Dispatch:
         round = self._receiver.round
         if round is None:
             return
-        versions = self._versions
+        formats = self._receiver.formats
         # The calls of a message are of one round, so that they have one step, and one model or the
         # same part of it.
         calls = defaultdict[tuple[ConnectedPack, int, Mask | None], list[Call]](list)
+        bodies: dict[bytes, Body] = {}  # by checksum
         known_away, weights = [], self._announced()
         for client in clients:
+            if not round.expects(client):
+                continue
             device = self._fleet.devices[client]
-            if device.away_until >= round.step and round.expects(client):
+            if device.away_until >= round.step:
                 known_away.append(client)
-            elif device.pack is not None and device.present and round.expects(client):
+            elif (pack := device.pack) is not None and pack.outbox is not None:
                 key = round.call(client)
-                part = self._receiver.formats.slice_of(key)
-                call = self._call_of(round, key, part, weights)
-                calls[device.pack, key.round, part].append(call)
-        for (pack, _, part), together in calls.items():
-            base_version = together[0].base_version
-            inline = self._inline and not self.bulk(pack)
-            body = versions.body_of(base_version, part) if inline else None
-            sent = pack.send(versions.committed, together, body)
+                part = formats.slice_of(key) if formats.masked else None
+                download = self._versions.download(round.cohort[client].base_version, part)
+                bodies[download.checksum] = download.body
+                call = self._call_of(round, key, download.checksum, weights)
+                calls[pack, key.round, part].append(call)
+        for (pack, *_), together in calls.items():
+            inline = self._inline and pack.group not in self._linked_groups
+            body = bodies[together[0].model_checksum] if inline else None
+            sent = pack.send(self._versions.committed, together, body)
             if sent:
                 round.sent(together[0].key.client, sent)
         self._receiver.decline_known_away(known_away)
 
     def _call_of(
-        self, round: Round, key: Key, part: Mask | None, weights: Mapping[str, float]
+        self, round: Round, key: Key, model_checksum: bytes, weights: Mapping[str, float]
     ) -> Call:
         """The call of a member of the cohort under a key.
 
         Args:
-            part: the coordinates that the device downloads; None: the whole model.
+            model_checksum: of what the device downloads.
             weights: what `_announced` returns.
         """
         client, member = key.client, round.cohort[key.client]
@@ -156,7 +164,7 @@ class Dispatch:
             key,
             member.base_version,
             round.rules.open_s(self._config.server.deadline_s) or 0.0,
-            self._versions.checksum_of(member.base_version, part),
+            model_checksum,
             self._called[self._fleet.devices[client].group],
             member.step,
             self._counted.get(client, 0),
@@ -171,9 +179,13 @@ class Dispatch:
         round, weights = self._receiver.round, self._announced()
         assert round is not None  # sums are asked for before the round ends
         keys = [update.update.key for update in wanted.updates]
-        calls = [self._call_of(round, key, None, weights) for key in keys]
+        downloads = [self._versions.download(round.cohort[key.client].base_version) for key in keys]
+        calls = [
+            self._call_of(round, key, download.checksum, weights)
+            for key, download in zip(keys, downloads, strict=True)
+        ]
         inline = again and self._inline and not self.bulk(pack)
-        model = self._versions.body_of(calls[0].base_version) if inline else None
+        model = downloads[0].body if inline else None
         if sent := pack.ask_for_sum(wanted.number, calls, wanted.weights, model, wanted.step):
             round.sent(keys[0].client, sent)
 

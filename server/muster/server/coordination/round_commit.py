@@ -156,8 +156,9 @@ class RoundCommit:
         for estimate in rows.estimates:
             if estimate.name == AppMeasured.name:
                 self._tell(estimate.app_measured())
-        self._enter_ends(rows.contributions, row.round)
-        counted = (each.staleness for each in rows.contributions if each.outcome == "folded")
+        if self._failures.limited:
+            self._enter_ends(rows.contributions, row.round)
+        counted = [each.staleness for each in rows.contributions if each.outcome == "folded"]
         self._tell(row.committed(Counter(counted)))
         self.evaluations.entered(reported)
         if closed.model is not None:

@@ -101,6 +101,7 @@ class ConnectedPack:
 
     Attributes:
         devices: by client.
+        group: their group. All devices of a process are of one group.
         session: the session's identifier, a secret that the devices present with their calls.
         outbox: messages to the stream; None while the devices are away.
         heard_at: when their last message or chunk came, in seconds of `Patience`.
@@ -112,6 +113,7 @@ class ConnectedPack:
     """
 
     devices: Mapping[str, EnrolledDevice]
+    group: str
     session: bytes
     fingerprint: Fingerprint
     outbox: Outbox | None = None
@@ -120,11 +122,6 @@ class ConnectedPack:
     sent_commit: Commit | None = None
     fetched: dict[str, tuple[int, int]] = field(default_factory=dict)
     caller: str = ""
-
-    @property
-    def group(self) -> str:
-        """The group of the pack's devices. All devices of a process are of one group."""
-        return next(iter(self.devices.values())).group
 
     def send(
         self,
@@ -151,7 +148,7 @@ class ConnectedPack:
             return 0
         new_commit = committed if committed != self.sent_commit else None
         receipts, self.receipts, self.sent_commit = self.receipts, [], committed
-        items = _items_of_a_message(calls)
+        items = _items_of_a_message(calls) if len(calls) > 1 else _MESSAGE_ITEMS
         starts = range(0, max(len(calls), len(receipts), 1), items)
         for start in starts:
             part = slice(start, start + items)
@@ -201,5 +198,5 @@ class ConnectedPack:
 
 def _items_of_a_message(calls: Sequence[Call]) -> int:
     """The most calls in a message: fewer if they have long instructions."""
-    longest = max((len(call.instruction) for call in calls), default=0)
+    longest = max([len(call.instruction) for call in calls])
     return min(_MESSAGE_ITEMS, _INSTRUCTION_BYTES // max(longest, 1))

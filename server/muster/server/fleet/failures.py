@@ -24,12 +24,16 @@ class TrainingEnd(NamedTuple):
 class Failures:
     """The calls for which training has failed, of every device, since one for which it has not.
 
+    Attributes:
+        left_out: the clients of the devices that are called no more.
+
     Args:
         limits: by group, the number of errors in a row after which a device is left out.
         devices: by client.
     """
 
     def __init__(self, limits: Mapping[str, int], devices: Mapping[str, EnrolledDevice]) -> None:
+        self.left_out = set[str]()
         self._devices = devices
         self._limits = {
             client: limits[device.group]
@@ -50,12 +54,14 @@ class Failures:
         for client, round, failed in ends:
             if client not in self._limits:
                 continue
-            before = self.leaves_out(client)
             if failed:
                 self._failed[client].add(round)
             else:
                 self._trained[client] = max(round, self._trained.get(client, 0))
-            if self.leaves_out(client) and not before:
+            if self.in_a_row(client) < self._limits[client]:
+                self.left_out.discard(client)
+            elif client not in self.left_out:
+                self.left_out.add(client)
                 found.append(client)
         return found
 
@@ -64,12 +70,7 @@ class Failures:
         last = self._trained.get(client, 0)
         return sum(round > last for round in self._failed.get(client, ()))
 
-    def leaves_out(self, client: str) -> bool:
-        """Whether the device is called no more."""
-        limit = self._limits.get(client)
-        return limit is not None and self.in_a_row(client) >= limit
-
     @property
     def nobody_left(self) -> bool:
         """Whether every device is left out."""
-        return self.limited and all(map(self.leaves_out, self._devices))
+        return self.limited and self.left_out == self._devices.keys()

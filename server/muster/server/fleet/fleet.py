@@ -53,9 +53,9 @@ class Fleet:
         for identity in identities:
             device = devices[identity.client]
             device.capacity, device.z = identity.capacity, identity.z
-        pack = ConnectedPack(
-            devices, secrets.token_bytes(_SESSION_BYTES), fingerprint, caller=caller
-        )
+        group = devices[identities[0].client].group
+        session = secrets.token_bytes(_SESSION_BYTES)
+        pack = ConnectedPack(devices, group, session, fingerprint, caller=caller)
         for old in self.packs_of(devices):
             del self._packs[old.session]
             self._close(old)

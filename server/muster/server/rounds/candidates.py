@@ -43,15 +43,14 @@ def _open(round: Round, devices: Iterable[EnrolledDevice]) -> int:
 
 def candidates_of(round: Round, devices: Iterable[EnrolledDevice]) -> list[Candidate]:
     """The devices that a round could call."""
-    free = (device for device in devices if is_free(device, round))
-    return [Candidate(device.client, device.examples) for device in free]
+    if round.rules.outlives_round:
+        devices = [device for device in devices if _is_free(device, round)]
+    return [Candidate(device.client, device.examples) for device in devices]
 
 
-def is_free(device: EnrolledDevice, round: Round) -> bool:
-    """Whether a device has no work from an earlier round. If assignments outlive their round, a
-    device is also not asked twice at the same step of its life."""
-    if not round.rules.outlives_round:
-        return True
+def _is_free(device: EnrolledDevice, round: Round) -> bool:
+    """Whether a device has no work from an earlier round, and has not been asked at this step of
+    its life."""
     busy = device.client in round.cohort or device.busy_until_s > (round.scenario_s or 0.0)
     return not busy and device.away_until < round.step
 

@@ -92,7 +92,7 @@ class Round:
             self.cohort[client] = CohortMember(
                 self.number, self.base_version, self.scenario_s or 0.0, self.step
             )
-        self._unspoken = sum(not member.spoke for member in self.cohort.values())
+        self._unspoken = sum([not member.spoke for member in self.cohort.values()])
         self._arrived |= {c: None for c, m in self.cohort.items() if m.accepted is not None}
         self._brought = len(self._arrived)
         if not self.cohort:
@@ -115,8 +115,10 @@ class Round:
         self.cohort[client].model_bytes += size
         self.sent_bytes += size
 
-    def own(self) -> dict[str, CohortMember]:
+    def own(self) -> Mapping[str, CohortMember]:
         """The members that this round has called, without those that it has taken over."""
+        if not self.rules.outlives_round:
+            return self.cohort
         return {c: member for c, member in self.cohort.items() if member.round == self.number}
 
     def called(self) -> int:
@@ -126,8 +128,8 @@ class Round:
     def accepted(self) -> int:
         """How many devices have accepted the call, including those that then gave up, or the
         recorded number."""
-        answers = (member.answer for member in self.own().values())
-        accepted = sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
+        answers = [member.answer for member in self.own().values()]
+        accepted = sum([a is not None and a.decision is not Decision.DECLINE for a in answers])
         return self.rules.life.accepted(self.number, accepted)
 
     def uncalled(self) -> list[str]:

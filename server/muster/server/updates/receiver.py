@@ -85,8 +85,9 @@ class UpdateReceiver:
         settings, rule = config.server, config.server.aggregator
         self.updates: RoundUpdates | None = None
         self.formats = formats
+        mask_ratio = formats.mask_ratio if formats.masked else None
         self.pending = PendingRows(
-            formats.whole_bytes, fleet, config.x, clock, config.scale, formats.mask_ratio, life
+            formats.whole_bytes, fleet, config.x, clock, config.scale, mask_ratio, life
         )
         self._lockstep = lockstep = config.lockstep
         self._outlives_round = settings.mode.outlives_round()
