@@ -54,15 +54,13 @@ class TrainingAhead:
                 and self._devices[call.key.client].memory.update_for(call) is None
             )
 
-    async def trained(self, call: Call, batch: CallBatch) -> Ahead | None:
-        """Return the training for a call; None if devices train one after the other.
+    async def trained(self, call: Call, batch: CallBatch) -> Ahead:
+        """Return the training for a call.
 
         Raises:
             TrainingError: training raised an error.
         """
         client = call.key.client
-        if batch.work.training.together == 1:
-            return None
         while client not in self._trained:  # the calls before it may have become outdated
             await self._train_next(batch)
         trained = self._trained.pop(client)

@@ -30,8 +30,6 @@ from muster.common.exchange import (
     Body,
     Call,
     Decision,
-    Outcome,
-    Receipt,
     SumRequest,
     Update,
 )
@@ -193,9 +191,9 @@ class Worker:
                 async with self._runner.hold_slot(call) as waited_s:
                     update = stored.update._replace(slot_wait_s=waited_s)
                     damaged = self._damaged(call, choice, stored.body)
-                    warn_of_refusal(await batch.link.submit(update, stored.body, damaged))
+                    await batch.link.submit(update, stored.body, damaged)
                     for again in self._devices[call.key.client].resent(call, choice.step):
-                        warn_of_refusal(await batch.link.submit(again.update, again.body))
+                        await batch.link.submit(again.update, again.body)
                 self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
@@ -335,7 +333,8 @@ class Worker:
         state = choice.before, choice.life
         order = (call, batch.model, batch.work, *state, download, choice.step, choice.slowdown)
         try:
-            ahead = await self._ahead.trained(call, batch)
+            together = batch.work.training.together > 1
+            ahead = await self._ahead.trained(call, batch) if together else None
             stored = await self._runner.run(device.train, *order, choice.judgement, ahead)
         except TrainingError:
             device.give_up(call, choice.before, choice.life, choice.judgement)
@@ -345,9 +344,3 @@ class Worker:
             await self._runner.sleep_until_trained(device, choice, batch, began)
         device.session.happen(SessionEvent.TRAINED)
         return stored
-
-
-def warn_of_refusal(receipt: Receipt) -> None:
-    """Log a warning if the server refused the update."""
-    if receipt.outcome is Outcome.REFUSED:
-        log.warning("refused: %s: %s", receipt.reason, receipt.detail)

@@ -3,6 +3,7 @@
 This module turns errors of gRPC into errors of muster. The caller decides what to do about them.
 """
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 
 import grpc
@@ -31,6 +32,8 @@ from muster.wire.bodies import checksum, chunks
 from muster.wire.channels import client_options
 from muster.wire.handlers import attend
 from muster.wire.transport import GRPC, Transport
+
+log = logging.getLogger("muster.client")
 
 _ENROLL_S = 10.0
 _TRIES = 5
@@ -220,6 +223,8 @@ class ServerLink:
                 await retries.wait_after(Interrupted(receipt.detail), 0)
                 offset, bodies = 0, bodies[1:] or bodies
             elif receipt.outcome is not Outcome.RESUME:
+                if receipt.outcome is Outcome.REFUSED:
+                    _warn(receipt)
                 return receipt
             else:
                 offset = receipt.offset
@@ -258,6 +263,8 @@ class ServerLink:
 
     def judged(self, receipt: Receipt) -> None:
         """Take a receipt that came over Attend. If its update is still being sent, stop sending."""
+        if receipt.outcome is Outcome.REFUSED:
+            _warn(receipt)
         if receipt.key == self._sending:
             self._judged = receipt
 
@@ -303,6 +310,10 @@ class _RetryPolicy:
             raise error from None
         wait_s = least_wait_s(error) + _AGAIN_S * 2 ** (self._failures - 1)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
+
+
+def _warn(refused: Receipt) -> None:
+    log.warning("refused: %s: %s", refused.reason, refused.detail)
 
 
 def _piece_bytes(rate_bps: float | None, most: int) -> int:

@@ -141,8 +141,10 @@ class Learner:
         received = self._received(model, mask, work.entries)
         if before.control or self.rational:  # most devices keep nothing of that kind
             before = self._settled(call, before)
-        faults = self._acting(round, step)
-        examples = self._examples(faults)
+        faults, examples = None, self.examples
+        if self.faulty:
+            faults = self._faults.at(round, step)
+            examples = self._examples(faults)
         control = measured = None
         training = self._of(work).training
         if training.control_variates:

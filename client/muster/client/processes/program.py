@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from muster.client.calls.call_batch import CallBatch
-from muster.client.calls.worker import Worker, warn_of_refusal
+from muster.client.calls.worker import Worker
 from muster.client.connection.attendance import Attendance, end_all, ended_in_order, first_error
 from muster.client.connection.backoff import Backoff
 from muster.client.connection.link import ServerLink
@@ -306,7 +306,6 @@ class Pack:
             if message.scenario_s is not None:
                 self._life_clock.begin(message.scenario_s)
             for receipt in message.receipts:
-                warn_of_refusal(receipt)
                 self._link.judged(receipt)
             if message.goodbye is not None:
                 return
