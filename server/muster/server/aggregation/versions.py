@@ -27,8 +27,8 @@ VERSIONS = "versions"
 KEPT_BYTES = 32 << 20
 
 
-class Download(NamedTuple):
-    """A version that devices train from, or a part of it.
+class VersionBody(NamedTuple):
+    """What devices download of a version that they train from: all of it, or a part.
 
     Attributes:
         body: as it travels inside a message; empty for a whole version that is too large for that.
@@ -51,9 +51,9 @@ class Slices:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._most = kept_bytes
         self._held = 0
-        self._kept: OrderedDict[tuple[int, Mask], Download] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, Mask], VersionBody] = OrderedDict()
 
-    def of(self, version: int, part: Mask, vector: Callable[[], Vector]) -> Download:
+    def of(self, version: int, part: Mask, vector: Callable[[], Vector]) -> VersionBody:
         """The slice of a version.
 
         Args:
@@ -64,7 +64,7 @@ class Slices:
             self._kept.move_to_end((version, part))
             return found
         body = body_view(part.compact(vector()))
-        made = self._kept[version, part] = Download(body, checksum(body))
+        made = self._kept[version, part] = VersionBody(body, checksum(body))
         self._held += len(body)
         while self._held > self._most and len(self._kept) > 1:
             _, old = self._kept.popitem(last=False)
@@ -112,10 +112,10 @@ class ModelVersions:
     ) -> None:
         self._kept_in, self._keep = kept_in, keep
         self.committed = Commit()
-        self.newest = Download(b"", b"")
+        self.newest = VersionBody(b"", b"")
         self._whole = memoryview(b"")
         self.number = -1
-        self._older: dict[int, Download] | None = {} if older else None
+        self._older: dict[int, VersionBody] | None = {} if older else None
         self._ledger = ledger
         self._store = store
         self._rule = rule
@@ -138,7 +138,7 @@ class ModelVersions:
         if self._older is not None:
             for older in self.kept.keys() - {version}:
                 body = body_view(store.get_model(older))
-                self._older[older] = self._download_of(body)
+                self._older[older] = self._as_downloaded(body)
         self.set_newest(version, store.get_model(version), store.get_state(version))
 
     def set_newest(self, version: int, model: Vector, state: State) -> None:
@@ -147,14 +147,14 @@ class ModelVersions:
             self._older[self.number] = self.newest
         self.number, self.model, self.state = version, model, state
         body = self._whole = self._body(model, state)
-        self.newest = self._download_of(body)
+        self.newest = self._as_downloaded(body)
         if self._chunked:
             self._chunks.clear()  # first, so that old and new chunks are not in memory together
             self._chunks = chunk_messages(body)
 
-    def _download_of(self, body: memoryview) -> Download:
+    def _as_downloaded(self, body: memoryview) -> VersionBody:
         """What devices download of a whole version, given its body."""
-        return Download(bytes(body) if self._inline else b"", checksum(body))
+        return VersionBody(bytes(body) if self._inline else b"", checksum(body))
 
     def _body(self, model: Vector, state: State) -> memoryview:
         """The body of what devices download: the model, and the control variate if the rule has
@@ -163,7 +163,7 @@ class ModelVersions:
             return body_view(model)
         return body_view(np.concatenate([model, self._rule.control_variate(state)]))
 
-    def download(self, version: int, part: Mask | None = None) -> Download:
+    def download(self, version: int, part: Mask | None = None) -> VersionBody:
         """A version that devices train from.
 
         Args:
@@ -175,7 +175,7 @@ class ModelVersions:
             return self.newest
         return self._older[version]
 
-    def _slice(self, version: int, part: Mask) -> Download:
+    def _slice(self, version: int, part: Mask) -> VersionBody:
         return self._slices.of(version, part, partial(self.vector_of, version))
 
     def vector_of(self, version: int) -> Vector:

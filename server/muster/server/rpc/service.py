@@ -262,7 +262,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             message = messages.decode_from_device(data)
             receiver.answers.check(pack, message)
             if message.answers and receiver.answered(pack, message.answers):
-                pack.send(self._coordinator.committed)  # so that the device hears of it at once
+                pack.send(self._coordinator.committed)
             for seen in message.seen:
                 receiver.see(pack, seen)
             if message.reply is not None:

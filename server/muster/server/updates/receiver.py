@@ -234,7 +234,7 @@ class UpdateReceiver:
         Raises:
             RemoteProtocolError: a device has sent too many updates that do not count.
         """
-        refused = False
+        receipts, refused = [], False
         try:
             for stated, body in answers:
                 answer = self.durations.of_answer(stated)
@@ -244,12 +244,13 @@ class UpdateReceiver:
                     self._patience.progress_at = pack.heard_at
                 if answer.update is not None:
                     receipt = self._received_inline(pack, answer.update, body)
-                    pack.receipts.append(receipt)
+                    receipts.append(receipt)
                     refused = refused or receipt.outcome is Outcome.REFUSED
         finally:
             if self.answers.declined:
                 self.answers.tell_declined(self.round)
             self._report_if_closed()
+        pack.receipts += receipts
         return refused
 
     def see(self, pack: ConnectedPack, seen: Observation) -> None:
