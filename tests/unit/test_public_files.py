@@ -10,7 +10,7 @@ import pickle
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +84,7 @@ LINKS = [
     recording("pensieve.log", "Pensieve", 2.00765),
     recording("puffer.log", "Pensieve", 4.3679),
     recording("nyu-mets.csv", "NYU-METS", 7.13542),
+    recording("nyu-measured.txt", "seven measurements (NYU-METS)", 12.41325),
     recording("oboe.txt", "Oboe", 3.91711),
     recording("hsdpa-raw.log", "HSDPA", 1.87603),
     recording("5g-drive.csv", "rates in kbps", 25.2637, 0.477704,
@@ -97,6 +98,9 @@ LINKS = [
     profile("lighthouse.json", "1 constant links", 1.6, 0.7, delay_down=60, delay_up=60),
     profile("link-conditioner.plist", "Village", 3, 0.5, delay_down=60, delay_up=30, loss=0.01),
     profile("netem.sh", "delays are one way", 3, 0.5, delay_up=30, loss=0.01, jitter=5),
+    profile("htb.sh", "class 1:20 does not reach its ceil", 3, 0.5, delay_up=30, loss=0.01,
+            jitter=5),
+    profile("tc-class-show.txt", "tc class 1:10", None, 0.5),
     profile("tc-show.txt", "left out: duplicate", None, 0.5, delay_up=30, loss=0.01, jitter=2.887),
     profile("toxiproxy.json", "timeout of 10%", 3, None, delay_down=60, delay_up=30, jitter=5.774),
 ]  # fmt: skip
@@ -277,6 +281,8 @@ NUMBERS = {
     "profiles/lighthouse.json": '"throughputKbps": ',
     "profiles/link-conditioner.plist": "<key>DownlinkBandwidth</key><integer>",
     "profiles/netem.sh": "rate ",
+    "profiles/htb.sh": "rate ",
+    "profiles/tc-class-show.txt": "ul m1 0bit d 0us m2 ",
     "profiles/tc-show.txt": "delay ",
     "profiles/toxiproxy.json": '"rate": ',
     "devices/flash-speeds.json": '"down_u": ',
@@ -332,6 +338,18 @@ def test_a_damaged_file_is_refused_by_name(
         ),
         ("\ntc qdisc add dev e root netem \\\n rate 1mbit loss $L%", "line 2: .* after 'loss'"),
         ("tc qdisc add dev eth0 root netem rate 1e9gbit", "tc: expected a rate up from"),
+        ("tc class add dev e classid 1:1 htb rate ${R}mbit", "line 1: .* after 'rate'"),
+        ("tc class add dev e classid 1:$i htb rate 1mbit", "line 1: .* after 'classid'"),
+        ("tc class add dev e classid 1:1 htb ceil 1mbit", "line 1: .* after 'rate'"),
+        ("tc class add dev e classid 1:1 hfsc sc rate 1mbit ul rate $U", "line 1: .* after 'ul'"),
+        ("tc class add dev e classid 1:1 htb rate 1parsec", "line 1: expected a unit"),
+        (
+            "\n".join(
+                f"tc class add dev {device} classid 1:{name} htb rate 1mbit"
+                for device, name in (("e", 1), ("e", 2), ("ifb0", 2), ("ifb0", 3))
+            ),
+            "the same classes in both directions, found 1:1, 1:2, and 1:2, 1:3 of the ifb; leave",
+        ),
     ],
 )
 def test_commands_that_cannot_be_read_are_refused(commands: str, says: str, tmp_path: Path) -> None:
@@ -341,16 +359,82 @@ def test_commands_that_cannot_be_read_are_refused(commands: str, says: str, tmp_
         read_profiles(path)
 
 
-def test_a_changed_discipline_replaces_its_delay_and_classes_are_told(tmp_path: Path) -> None:
+def test_a_changed_discipline_replaces_its_delay(tmp_path: Path) -> None:
     path = tmp_path / "tc.sh"
     path.write_text(
-        "tc class add dev eth0 parent 1: classid 1:1 htb rate 10mbit\n"
         "tc qdisc add dev eth0 root netem delay 50ms  # without a rate\n"
         "tc qdisc change dev eth0 root netem delay 80ms\n"
     )
     [link] = read_profiles(path)
     assert link.rtt_s == pytest.approx(0.08)
-    assert "the rates of classes (htb, hfsc) are left out" in link.note
+
+
+HTB = (
+    "tc class add dev e parent 1: classid 1:1 htb rate 20mbit",
+    "tc class add dev e parent 1:1 classid 1:10 htb rate 5mbit ceil 10mbit",
+)
+
+
+@pytest.mark.parametrize(
+    ("commands", "mbps", "says"),
+    [
+        (HTB, 10, "while no other sends"),  # it borrows 5 from 1:1
+        ((HTB[0].replace("20", "8"), HTB[1]), 8, "does not reach its ceil"),
+        (["tc class add dev e parent 1: classid 1:1 htb rate 5mbit ceil 10mbit"], 5, "its ceil"),
+        ([*HTB, "tc class change dev e classid 1:10 htb rate 3mbit"], 3, "no other"),
+        ([*HTB, "tc class del dev e classid 1:10"], 20, "no other"),
+        (["class htb 1:1 root leaf 8001: prio 0 rate 5Mbit ceil 5Mbit burst 1600b"], 5, "no other"),
+        ([*HTB, "tc qdisc add dev e parent 1:10 netem rate 2mbit"], 2, "no other"),
+        (["tc class add dev e classid 1:1 hfsc ls rate 5mbit ul rate 8mbit"], 8, "no other"),
+        (["tc class add dev e classid 1:1 hfsc sc rate 9mbit ul rate 8mbit"], 9, "no other"),
+        (["tc class add dev e classid 1:1 hfsc sc umax 1500b dmax 9ms rate 5mbit"], None, "no lim"),
+        (
+            [
+                "tc class add dev e classid 1:1 hfsc ls m2 5mbit ul m2 6mbit",
+                "tc class add dev e parent 1:1 classid 1:2 hfsc ls rate 2mbit",
+            ],
+            6,
+            "no other",
+        ),
+        (["tc class add dev e parent 1:1 classid 1:1 htb rate 5mbit"], None, "one way"),  # no leaf
+    ],
+)
+def test_a_class_has_the_rate_that_it_has_alone(
+    commands: Sequence[str], mbps: float | None, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tc.sh"
+    path.write_text("\n".join(commands))
+    [link] = read_profiles(path)
+    assert link.up_bps == (None if mbps is None else 1e6 * mbps)
+    assert link.down_bps is None
+    assert says in link.note
+
+
+def test_each_of_several_classes_is_a_link_with_its_own_queues(tmp_path: Path) -> None:
+    path = tmp_path / "tc.sh"
+    path.write_text(
+        "\n".join(
+            [
+                *HTB,
+                "tc class add dev e parent 1:1 classid 1:20 htb rate 1mbit",
+                "tc qdisc add dev e parent 1:10 handle 10: netem delay 50ms",
+                "tc qdisc add dev e parent 1:20 handle 20: tbf rate 900kbit latency 400ms",
+                "tc qdisc add dev e parent 20: netem delay 80ms loss 1%",
+                "tc qdisc add dev ifb0 root netem rate 3mbit",
+            ]
+        )
+    )
+    first, second = read_profiles(path)
+    assert (first.name, second.name) == ("tc class 1:10", "tc class 1:20")
+    assert (first.down_bps, first.up_bps, first.rtt_s, first.loss) == (3e6, 10e6, 0.05, 0)
+    assert (second.down_bps, second.up_bps, second.rtt_s, second.loss) == (3e6, 9e5, 0.08, 0.01)
+    path.write_text(
+        "qdisc netem 10: dev e parent 1:1 limit 1000 delay 50ms\n"
+        "qdisc netem 20: dev e parent 1:2 limit 1000 delay 80ms\n"
+        "class htb 1:1 root leaf 10: prio 0 rate 5Mbit ceil 5Mbit burst 1600b cburst 1600b\n"
+        "class htb 1:2 root leaf 20: prio 0 rate 1Mbit ceil 1Mbit burst 1600b cburst 1600b\n"
+    )
+    assert [(each.up_bps, each.rtt_s) for each in read_profiles(path)] == [(5e6, 0.05), (1e6, 0.08)]
 
 
 def test_conditions_without_a_network_are_no_links(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def columns_of(
         _numbers_of(path, line, separator, expected)
     found = table_of(content, separator)
     if found is not None and found.shape[1] == len(expected) and len(found):
-        return np.ascontiguousarray(found.T)
+        return found.T  # a copy of a large recording would take too much memory
     rows = [_numbers_of(path, line, separator, expected) for line in lines_of(content)]
     if not rows:
         raise ValueError(f"{path} is empty; expected lines with {' and '.join(expected)}")

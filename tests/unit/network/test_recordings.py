@@ -17,6 +17,7 @@ RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
 FILES = {
     "mahimahi.down": "mahimahi",
     "nyu-mets.csv": "rate-lines",
+    "nyu-measured.txt": "measured-lines",
     "oboe.txt": "chunk-log",
     "hsdpa-raw.log": "bytes-log",
     "pensieve.log": "seconds-log",
@@ -80,7 +81,7 @@ def _cell(line: str, text: str) -> str:
     """The line with its rate, or its only number, replaced."""
     separator = next((each for each in (";", ",", "\t", " ") if each in line), None)
     cells = line.split(separator)
-    place = {20: 12, 6: 4, 4: 1}.get(len(cells), 1)
+    place = {20: 12, 8: 0, 6: 4, 4: 1}.get(len(cells), 1)
     at = 0 if len(cells) == 1 or "bits" in cells[1] else place
     cells[at] = text
     return (separator or "").join(cells)
@@ -200,6 +201,7 @@ def test_a_folder_gives_each_device_one_of_its_files(tmp_path: Path) -> None:
 CUT_OFF = {
     "mahimahi.down": "line 1216: 400 is less than the line before",
     "nyu-mets.csv": "line 50: expected a rate, and Mbits/sec",
+    "nyu-measured.txt": "line 40: expected a rate in Mbit/s and neighbours",
     "oboe.txt": "line 24: expected milliseconds and a rate in kbit/s",
     "hsdpa-raw.log": "line 30: expected seconds since 1970 and milliseconds",
     "5g-drive.csv": "line 61: expected 20 cells, as in the header",
@@ -229,6 +231,7 @@ def test_a_file_that_is_cut_off_is_refused_with_its_last_line(name: str, tmp_pat
 DOUBLED = {
     "mahimahi.down": None,
     "nyu-mets.csv": None,
+    "nyu-measured.txt": None,
     "hsdpa-raw.log": None,
     "5g-drive.csv": None,
     "named-columns.csv": None,
@@ -250,6 +253,27 @@ def test_a_doubled_line_is_refused_where_it_can_be_none(name: str, tmp_path: Pat
         return
     with pytest.raises(ValueError, match=says):
         read_recording(path)
+
+
+def test_the_third_number_of_measured_lines_is_yes_or_no(tmp_path: Path) -> None:
+    path = tmp_path / "measured.txt"
+    path.write_text("9.41,4,0,-91,-19,1,0,2100\n3.2,4,5,-91,-19,1,0,-1\n")
+    with pytest.raises(ValueError, match="line 2: expected 0 or 1 in the third column"):
+        read_recording(path)
+    path.write_text("9.50,4.00,0.00,67.00,14.00,1.00,0.00,1900.00\n3,4,1,-9,-19,1,0,-1\n")
+    rate = read_rate(path, "up")
+    assert (rate.piece(0.5), rate.piece(1.5)) == ((9.5e6, 1.0), (3e6, 2.0))
+
+
+def test_a_folder_is_refused_by_its_first_wrong_file_and_says_how_many_there_are(
+    tmp_path: Path,
+) -> None:
+    for name, text in {"a": "0 1\n1 2\n", "b": "0 1\n2 2\n1 3\n", "c": "0 1\n1 fast\n"}.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match="sort the lines") as caught:
+        LinkSettings(trace=str(tmp_path))
+    assert f"{tmp_path}/b, line 3: expected an instant after 2 s" in str(caught.value)
+    assert f"take it out of {tmp_path} (2 of the 3 files there cannot be used)" in str(caught.value)
 
 
 def test_decimal_commas_and_unsorted_logs_are_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from muster.common.rates.formats import (
     bytes_log,
     chunk_log,
     mahimahi,
+    measured_lines,
     rate_lines,
     seconds_log,
     stored,
@@ -40,6 +41,9 @@ class Format(NamedTuple):
 FORMATS: Mapping[str, Format] = {
     "mahimahi": Format(mahimahi.matches, mahimahi.read, "Mahimahi, milliseconds for 1500 bytes"),
     "rate-lines": Format(rate_lines.matches, rate_lines.read, "a rate in each line (NYU-METS)"),
+    "measured-lines": Format(
+        measured_lines.matches, measured_lines.read, "a rate and seven measurements (NYU-METS)"
+    ),
     "chunk-log": Format(chunk_log.matches, chunk_log.read, "milliseconds, kbit/s (Oboe)"),
     "bytes-log": Format(bytes_log.matches, bytes_log.read, "bytes and milliseconds (HSDPA)"),
     "seconds-log": Format(seconds_log.matches, seconds_log.read, "seconds, Mbit/s (Pensieve)"),

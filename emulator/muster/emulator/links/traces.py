@@ -51,12 +51,28 @@ def require_usable(text: str, direction: Direction, format: str | None, least_bp
     """Check that all files that a setting stands for can be read and are fast enough.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they are not. Of several files, the message names the first mistake, and says
+            how many files have some.
     """
-    for path in files_of(text):
-        mean_bps = read_rate(path, direction, format).mean_bps
-        if mean_bps < least_bps:
-            raise ValueError(
-                f"{path} carries {mean_bps:.3g} bit/s in the mean, expected at least "
-                f"{least_bps:g} bit/s, as for every link; take another trace"
-            )
+    files, mistakes = files_of(text), list[str]()
+    for path in files:
+        try:
+            _require_usable(path, direction, format, least_bps)
+        except ValueError as error:
+            mistakes.append(str(error))
+    if mistakes and len(files) == 1:
+        raise ValueError(mistakes[0])
+    if mistakes:
+        raise ValueError(
+            f"{mistakes[0]}; mend the file, or take it out of {text} ({len(mistakes):,} of the "
+            f"{len(files):,} files there cannot be used)"
+        )
+
+
+def _require_usable(path: Path, direction: Direction, format: str | None, least_bps: float) -> None:
+    mean_bps = read_rate(path, direction, format).mean_bps
+    if mean_bps < least_bps:
+        raise ValueError(
+            f"{path} carries {mean_bps:.3g} bit/s in the mean, expected at least {least_bps:g} "
+            f"bit/s, as for every link; take another trace"
+        )
