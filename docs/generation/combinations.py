@@ -64,7 +64,6 @@ _FEATURES: Mapping[str, _Feature] = {
     "buffered": _Feature((R.DRAWN_CALLS,), ()),
     "clocks that run": _Feature((R.DEADLINE,), (W.RUNNING_CLOCK,)),
     '`clock.kind = "modelled"`': _Feature((R.MODELLED_WORK,), ()),
-    "`energy`, `groups.device.battery`": _Feature((R.BODY_SIZES,), ()),
     "`verify`": _Feature((R.MEASURED_LINKS,), ()),
     '`normalise = "horvitz-thompson"`': _Feature((R.EVERY_CALL,), ()),
     "models with counted buffers": _Feature((), (W.COUNTED,)),

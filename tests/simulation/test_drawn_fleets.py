@@ -42,6 +42,7 @@ def _features(fleet: Scenario) -> Iterator[str]:
         "selection": server.selection.kind != "all",
         "privacy": server.privacy is not None,
         "kept updates": server.keep_updates,
+        "secure sums": server.secure is not None,
         "fault": bool(fleet.faults),
         "large": getattr(fleet.task, "dimension", 0) == LARGE,
     }.items():
@@ -55,7 +56,16 @@ def test_every_rule_and_feature_is_drawn(fleets: list[Scenario]) -> None:
         f"{rule} (rule)" for rule in LEFT_OUT
     }
     assert {f"{mode} (mode)" for mode in MODES} <= found
-    expected = {"partial sums", "mask", "slots", "battery", "kept updates", "large", "fault"}
+    expected = {
+        "partial sums",
+        "secure sums",
+        "mask",
+        "slots",
+        "battery",
+        "kept updates",
+        "large",
+        "fault",
+    }
     assert expected <= found
 
 

@@ -17,7 +17,7 @@ from muster.common.secure.grid import SumFormat
 @pytest.mark.parametrize(
     ("secure", "step", "expected"),
     [
-        (SumFormat(heaviest=1.0), b"", "asked for a sum that is not secure"),
+        (SumFormat(heaviest=1.0, neighbours=2), b"", "asked for a sum that is not secure"),
         (None, b"step", "asked for a step of a sum that is not secure"),
     ],
     ids=["no step", "a step"],

@@ -54,7 +54,7 @@ def test_a_server_without_secure_sums_is_refused(server: dict[str, Any], expecte
         ({"devices_per_process": 2}, "every device hides its own update; expected 1, found 2"),
         ({"mask": "blocks"}, "train different parts of the model; leave out groups.mask"),
         ({"participation": {"kind": "rational"}}, "rational devices judge the model anew"),
-        ({"link": {"profile": "dsl"}}, "have no place for the steps of server.secure"),
+        ({"shared_link": {"slots": 1}}, "but none for the steps of server.secure"),
     ],
 )
 def test_a_group_without_secure_sums_is_refused(group: dict[str, Any], expected: str) -> None:

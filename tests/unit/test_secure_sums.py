@@ -246,6 +246,16 @@ async def test_keys_are_new_in_every_attempt(tmp_path: Path) -> None:
     assert len({*updates}) == len(updates) == 10
 
 
+async def test_the_bytes_of_a_sum_are_those_of_its_messages(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    await collected(devices)
+    format = Secure(drop_out=0.4, collusion=0.0).format(5, 1)
+    for device in range(5):
+        of_device = [(r, said) for r, said in devices.asked if said and r.device == device]
+        down = sum(len(request.encoded()) for request, _ in of_device)
+        assert format.traffic(PARAMETERS) == (down, sum(len(said) for _, said in of_device))
+
+
 async def opened(devices: Devices) -> dict[SumStep, StepRequest]:
     """What a server has asked the first device, by step, in a sum that was opened."""
     await collected(devices)

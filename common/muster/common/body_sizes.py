@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from muster.common.compression import Codec
 from muster.common.masks import GroupMasks
+from muster.common.secure.grid import SumFormat
 from muster.common.tensors import WIRE
 
 
@@ -12,22 +13,28 @@ class BodySizes(NamedTuple):
     them for the sizes of every call of the group.
 
     Attributes:
-        down: what the device downloads.
-        up: its update.
+        down: what the device downloads, and what the server asks it for a secure sum.
+        up: its update, or its part in a secure sum.
     """
 
     down: int
     up: int
 
 
-def body_sizes(entries: int, codec: Codec, masks: GroupMasks | None) -> BodySizes:
+def body_sizes(
+    entries: int, codec: Codec, masks: GroupMasks | None, sums: SumFormat | None
+) -> BodySizes:
     """The sizes of a group.
 
     Args:
         entries: number of entries of a body of the whole model: its parameters, or twice as many
             if control variates travel too.
         masks: None: the devices train the whole model.
+        sums: how they send their updates for secure sums; None: they send them by themselves.
     """
+    if sums is not None:
+        asked, sent = sums.traffic(entries)
+        return BodySizes(entries * WIRE.itemsize + asked, sent)
     if masks is None:
         return BodySizes(entries * WIRE.itemsize, codec.length(entries))
     downloaded = masks.largest if masks.narrow else entries

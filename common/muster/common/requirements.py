@@ -148,10 +148,6 @@ class Requirement(StrEnum):
     OWN_LINK = "a connection for each device"
     """Each device has a link of its own. (groups.link)"""
 
-    BODY_SIZES = "transfers of bodies of known sizes"
-    """What a transfer costs follows from the sizes of models and updates. (energy,
-    groups.device.battery)"""
-
     WALL_TIME = "transfers in wall time"
     """Links are real and run in wall time. (groups.link)"""
 

@@ -37,6 +37,9 @@ _ATTEMPTS = 400
 _SHARE = 0.3
 """The share of fleets in which a feature is tried."""
 
+_SECURE_SHARE = 0.6
+"""The same of secure sums, which most fleets refuse."""
+
 _SETTINGS: Mapping[str, Values] = MappingProxyType(
     {
         "krum": {"byzantine": 0},
@@ -76,6 +79,12 @@ def drawn_fleet(number: int) -> Scenario:
             break
     else:
         raise ConfigError(f"fleet {number}: all of {_ATTEMPTS} fleets with {rule} were refused")
+    # From a stream of their own, so that fleets without them stay as they were.
+    if (own := Random(f"secure sums {number}")).random() < _SECURE_SHARE:
+        more = copy.deepcopy(values)
+        _secure_sums(own, more)
+        if (accepted := _accepted(more)) is not None:
+            values, scenario = more, accepted
     for feature in random.sample(FEATURES, len(FEATURES)):
         if random.random() < _SHARE:
             more = copy.deepcopy(values)
@@ -194,6 +203,18 @@ def _packs(random: Random, values: Values) -> None:
 
 def _partial_sums(random: Random, values: Values) -> None:
     random.choice(values["groups"]).update(devices_per_process=2, partial_sums=True, count=4)
+
+
+def _secure_sums(random: Random, values: Values) -> None:
+    grids: list[Values] = [
+        {},
+        {"range": 1.0},
+        {"range": 0.02, "bits": 9, "rounding": "stochastic"},
+        {"range": 1.0, "plain": True},
+    ]
+    values["groups"][0]["count"] += 2
+    secure = {"drop_out": random.choice([0.1, 0.3]), **random.choice(grids)}
+    values["server"] |= {"minimum": 3, "secure": secure}
 
 
 def _mask(random: Random, group: Values, task: Values) -> None:

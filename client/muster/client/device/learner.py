@@ -34,6 +34,7 @@ from muster.common.exchange import Body, Call, Update
 from muster.common.full_disk import is_full
 from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Mask
+from muster.common.secure.grid import SumFormat
 from muster.common.seeds import stream
 from muster.common.tensors import WIRE, Vector
 from muster.tasks.hosted import HostedTask
@@ -67,6 +68,7 @@ class Learner:
         seed: the scenario's, for these faults.
         utility: how the device decides whether a model serves it; None: it does not ask.
         step_s: scenario seconds of a step of its life.
+        sums: how it sends its updates for secure sums; None: it sends them by themselves.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Learner:
         seed: int = 0,
         utility: UtilitySettings | None = None,
         step_s: float = 1.0,
+        sums: SumFormat | None = None,
     ) -> None:
         self.client = config.client
         self.session = Session(config.client, lockstep)
@@ -96,6 +99,7 @@ class Learner:
         self._codec = codec
         self._index = config.index
         self._masks = masks
+        self._sums = sums
         self._narrow = masks is not None and masks.narrow
         self._faults = UpdateEffects(faults, config.client, seed)
         self.faulty = bool(self._faults)
@@ -395,7 +399,7 @@ class Learner:
 
     def body_sizes(self, work: TrainingConfig) -> BodySizes:
         """The sizes that the models of links and batteries use."""
-        return body_sizes(work.entries, self._codec, self._masks)
+        return body_sizes(work.entries, self._codec, self._masks, self._sums)
 
     def resent(self, call: Call, step: int) -> list[StoredUpdate]:
         """Updates that faults make the device send beside its update for a call, which it has

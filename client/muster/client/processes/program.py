@@ -98,6 +98,7 @@ class Pack:
                 config.seed,
                 config.utility,
                 config.clock.round_s,
+                config.secure,
             )
             for member in config.devices
         }

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from muster.common.config import Section
 from muster.common.exact_sum import GRIDS
+from muster.common.secure.steps import bytes_besides, request_bytes
 from muster.common.tensors import Vector
 
 Rounding = Literal["nearest", "stochastic"]
@@ -110,6 +111,17 @@ class SumFormat(Section):
 
     heaviest: float
     """The largest weight on the grid."""
+
+    neighbours: int
+    """Those of each device in the largest round."""
+
+    def traffic(self, entries: int) -> tuple[int, int]:
+        """What travels to a device and from it for a sum of the largest round, in bytes: the
+        server's requests, and the device's replies in place of its update."""
+        if self.plain:
+            return 0, entries * self.entry_bytes
+        besides = bytes_besides(self.neighbours)
+        return request_bytes(self.neighbours), entries * self.entry_bytes + besides
 
     @property
     def entry_bytes(self) -> int:

@@ -99,6 +99,12 @@ def bytes_besides(neighbours: int) -> int:
     return KEYS_BYTES + SEALED_BYTES * neighbours + SHARE_BYTES * (1 + neighbours)
 
 
+def request_bytes(neighbours: int) -> int:
+    """The bytes of the server's requests to a device in one attempt."""
+    of_neighbour = sum(_INDEX.size + size for size in _RECORD.values() if size)
+    return len(SumStep) * _HEAD.size + of_neighbour * neighbours
+
+
 def reply_bytes(request: StepRequest, padded: int) -> int:
     """The length of the reply to a request.
 

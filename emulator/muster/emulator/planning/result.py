@@ -78,7 +78,7 @@ class Learning:
         train_s = np.array([_train_s(training, *work) for work in zip(members, held, strict=True)])
         masks = self.masks.get(group.name)
         entries = self.parameters * scenario.server.aggregator.vectors()
-        sizes = body_sizes(entries, group.link.compression, masks)
+        sizes = body_sizes(entries, group.link.compression, masks, scenario.sum_format(0))
         return effort_of(train_s, [member.line for member in members], *sizes)
 
 

@@ -141,7 +141,8 @@ def _effort(
 
     layout = Layout(config.tensors, config.units)
     entries = layout.parameters * scenario.server.aggregator.vectors()
-    sizes = body_sizes(entries, group.link.compression, masks_of(scenario, layout).get(group.name))
+    masks = masks_of(scenario, layout).get(group.name)
+    sizes = body_sizes(entries, group.link.compression, masks, config.sum_format)
     training = scenario.training.of(group.training)
     held = [(member.client, examples[member.index]) for member in members]
     seen = np.array([training.of_device(*each).examples_seen(each[1]) for each in held])

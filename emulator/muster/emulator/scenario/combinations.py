@@ -69,8 +69,6 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         yield Required(Requirement.DEVICE_METRICS, server.evaluate_on)
     if scenario.task.hosted:
         yield Required(Requirement.APP, "task")
-    if scenario.energy is not None:
-        yield Required(Requirement.BODY_SIZES, "energy")
     if scenario.verify:
         yield Required(Requirement.MEASURED_LINKS, "verify")
     for number, group in enumerate(scenario.groups):
@@ -119,8 +117,6 @@ def _required_by_group(group: Group, place: str) -> Iterator[Required]:
         yield Required(Requirement.PARTIAL_SUMS, "partial_sums", place)
     if group.gateway:
         yield Required(Requirement.OWN_LINK, "link", place)
-    if group.device.battery is not None:
-        yield Required(Requirement.BODY_SIZES, f"{place}.device.battery")
     if group.shaped:
         yield Required(Requirement.WALL_TIME, "link")
     if group.shared_link.slots is not None:

@@ -231,10 +231,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "sum in place of updates; expected false",
     (R.APP, W.SECURE_SUMS): "server.secure: an app reports more of each update than its sum; take "
     "a task of muster, or leave out server.secure",
-    (R.OWN_LINK, W.SECURE_SUMS): "{place}.link: the modelled durations of links have no place for "
-    "the steps of server.secure; leave one of them out",
-    (R.BODY_SIZES, W.SECURE_SUMS): "{by}: what transfers cost follows from the sizes of models and "
-    "updates, and has no place for the steps of server.secure; leave one of them out",
+    (R.GRANTS, W.SECURE_SUMS): "{place}.shared_link.slots: a device gets a slot for its model and "
+    "for its update, but none for the steps of server.secure; leave one of them out",
     (R.BOUNDED_CHANGE, W.MASK): "server.privacy: how much one device can change the model is not "
     "bounded if devices train different parts of it; leave out groups.mask, or server.privacy",
     (

@@ -92,7 +92,7 @@ def formats_of(config: ServerProcess, schema: Schema, fleet: Fleet) -> UpdateFor
     }
     limit = config.server.guard.max_norm
     entries = schema.parameters * config.server.aggregator.vectors()
-    return UpdateFormats(config.compression, masks, entries, limit, fleet)
+    return UpdateFormats(config.compression, masks, entries, limit, fleet, config.sum_format)
 
 
 def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:

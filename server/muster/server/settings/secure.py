@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from muster.common.bounds import Positive
 from muster.common.config import Section
+from muster.common.secure.graph import LEAST, sharing_of
 from muster.common.secure.grid import MOST_BITS, Rounding, SumFormat, grid_of
 
 
@@ -83,4 +84,5 @@ class Secure(Section):
         if self.range is not None:
             rounding = self.rounding or "nearest"
             grid = grid_of(self.range, self.bits, rounding, devices, heaviest)
-        return SumFormat(grid=grid, plain=self.plain, heaviest=heaviest)
+        neighbours = sharing_of(max(devices, LEAST), self.drop_out, self.collusion).neighbours
+        return SumFormat(grid=grid, plain=self.plain, heaviest=heaviest, neighbours=neighbours)

@@ -6,6 +6,7 @@ from muster.common.body_sizes import body_sizes
 from muster.common.compression import Codec, Whole
 from muster.common.exchange import Key
 from muster.common.masks import GroupMasks, Mask
+from muster.common.secure.grid import SumFormat
 from muster.common.tensors import WIRE
 from muster.server.fleet.fleet import Fleet
 from muster.server.updates.uploads import UpdateFormat
@@ -26,6 +27,7 @@ class UpdateFormats:
         entries: number of entries of an update of the whole model: its parameters, or twice as many
             if control variates travel too.
         max_norm: the largest norm that an update may have; None: no limit.
+        sums: how devices send their updates for secure sums; None: they send them by themselves.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class UpdateFormats:
         entries: int,
         max_norm: float | None,
         fleet: Fleet,
+        sums: SumFormat | None = None,
     ) -> None:
         groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
         self._whole = {
@@ -47,7 +50,7 @@ class UpdateFormats:
         self.entries = entries
         self.whole_bytes = entries * WIRE.itemsize
         self.sizes = {
-            group: body_sizes(entries, format.codec, masks.get(group))
+            group: body_sizes(entries, format.codec, masks.get(group), sums)
             for group, format in self._whole.items()
         }
 
