@@ -88,6 +88,26 @@ def test_a_plan_says_how_secrets_are_shared() -> None:
     assert "Secure sums" not in describe(plan(validate(Scenario, settings(PLAIN), "plain")))
 
 
+PACK = "dev-0002..dev-0003"
+IN_SHARES = KillAt(PACK, "secure_step", 2, "shares")
+IN_OPENING = KillAt(PACK, "secure_step", 1, "opening")
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [(), (IN_SHARES,), (IN_OPENING, KillAt("server", "received", 3))],
+    ids=["none", "a pack", "both"],
+)
+def test_devices_of_one_process_hide_their_updates(
+    kills: tuple[KillAt, ...], fleet: SimulatedFleet
+) -> None:
+    of_updates = fleet.run(settings(PLAIN, groups=[{"name": "dev", "count": 5}]))
+    packs = [{"name": "dev", "count": 5, "devices_per_process": 2}]
+    secure = fleet.run(settings(SECURE, groups=packs), *kills)
+    assert_same_model(secure, of_updates)
+    assert_never_counted_twice(secure)
+
+
 @pytest.mark.parametrize("event", ["round_opened", "received", "round_committed"])
 @pytest.mark.parametrize("process", ["server", "dev-0001"])
 def test_a_death_changes_nothing(process: Any, event: Any, fleet: SimulatedFleet) -> None:

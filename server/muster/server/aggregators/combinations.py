@@ -216,8 +216,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "rule that weighs updates on arrival, for example fedavg or fedadam",
     (R.SECURE_SUMS, W.SMALL_ROUNDS): "server.secure: from the sum of two updates each device could "
     "compute the other's; expected server.minimum = 3 or more, found {found}",
-    (R.SECURE_SUMS, W.PACKED): "{place}.devices_per_process: with server.secure every device hides "
-    "its own update; expected 1, found {found}",
+    (R.PARTIAL_SUMS, W.SECURE_SUMS): "{place}.partial_sums: with server.secure every device of a "
+    "process hides its own update; leave one of them out",
     (R.SECURE_SUMS, W.MASK): "server.secure: a sum of whole updates is made, but devices of group "
     "{found!r} train different parts of the model; leave out groups.mask, or server.secure",
     (R.SECURE_SUMS, W.RATIONAL): "server.secure: rational devices judge the model anew if they are "
