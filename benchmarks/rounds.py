@@ -42,6 +42,7 @@ def measure(
     tls: bool = False,
     secure: dict[str, Any] | None = None,
     uncounted: int | None = None,
+    together: int = 1,
 ) -> dict[str, Any]:
     """Run one case. A time is measured from the end of one round to the end of the next, so that
     nothing is left out.
@@ -49,6 +50,7 @@ def measure(
     Args:
         secure: the table server.secure; None: none.
         uncounted: rounds before the measured ones; None: see `warm_up`.
+        together: devices in a process.
     """
     # The server, the nursery and the evaluation import the task by name, so they need its folder.
     os.environ["PYTHONPATH"] = str(HERE)
@@ -71,7 +73,14 @@ def measure(
                 **summing,
             },
             "launch": {"tls": tls},
-            "groups": [{"name": "echo", "count": clients, "link": {"profile": link}}],
+            "groups": [
+                {
+                    "name": "echo",
+                    "count": clients,
+                    "link": {"profile": link},
+                    "devices_per_process": together,
+                }
+            ],
         },
         "benchmark",
     )

@@ -3,6 +3,7 @@ sends. Devices return the model unchanged. Sums are exact, or on a grid of 4 byt
 
 python benchmarks/secure_sums.py                 # all cases
 python benchmarks/secure_sums.py 10 10000 60     # one case: devices, parameters, rounds
+python benchmarks/secure_sums.py 100 10000 2 --together 50    # with 50 devices in a process
 python benchmarks/secure_sums.py --update        # processor time of one padded update
 """
 
@@ -32,14 +33,14 @@ _NEIGHBOURS = (9, 36)
 _REPETITIONS = 5
 
 
-def rounds(cases: list[tuple[int, ...]]) -> None:
+def rounds(cases: list[tuple[int, ...]], together: int) -> None:
     """Measure whole rounds without secure sums, and with both kinds."""
     names = ("devices", "parameters", "ms without", "ms exact", "ms on a grid",
              "sends without", "sends exact", "sends on a grid")  # fmt: skip
     print(" ".join(f"{name:>15}" for name in names), flush=True)
     for devices, parameters, number in cases:
         measured = [
-            measure(devices, parameters, number, secure=how, uncounted=_WARM_UP)
+            measure(devices, parameters, number, secure=how, uncounted=_WARM_UP, together=together)
             for how in (_NO_SUMS, _EXACT, _GRID)
         ]
         found = [devices, parameters]
@@ -79,13 +80,14 @@ def one_update() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", nargs="*", type=int, help="devices parameters rounds")
+    parser.add_argument("--together", type=int, default=1, help="devices in a process")
     parser.add_argument("--update", action="store_true", help="only one padded update")
     options = parser.parse_args()
     print(f"load average before: {os.getloadavg()[0]:.1f}, cores: {os.cpu_count()}")
     if options.update:
         one_update()
     else:
-        rounds([tuple(options.case)] if options.case else CASES)
+        rounds([tuple(options.case)] if options.case else CASES, options.together)
 
 
 if __name__ == "__main__":
