@@ -34,6 +34,10 @@ class ManualClock:
     def pause(self, seconds: float) -> None:
         self.advance(seconds)
 
+    def set_unix(self, seconds: float) -> None:
+        """Set the UNIX clock forward by `seconds`, or back. No time passes."""
+        self._now += seconds
+
     def advance(self, seconds: float) -> None:
         """Move the clock by `seconds`, and wake the sleepers whose time has come, in order."""
         self._elapsed += seconds

@@ -78,6 +78,19 @@ def test_on_a_clock_that_runs_time_goes_on_after_a_restart(tmp_path: Path) -> No
     assert restarted.now_s() == 50.0
 
 
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+def test_a_unix_clock_that_is_set_anew_does_not_move_the_time_of_a_run(
+    tmp_path: Path, seconds: float
+) -> None:
+    clock, book = ManualClock(), ledger(tmp_path)
+    time = ScenarioTime(lockstep=False, round_s=1.0, scale=10.0, clock=clock)
+    time.begin(book)
+    clock.advance(5.0)
+    clock.set_unix(seconds)
+    assert time.now_s() == 50.0
+    assert time.instant_of(60) == 6.0
+
+
 @pytest.mark.parametrize("lockstep", [True, False])
 def test_a_step_that_no_call_can_state_ends_the_run_with_a_reason(lockstep: bool) -> None:
     time = ScenarioTime(lockstep, round_s=0.5, scale=1.0, clock=ManualClock())

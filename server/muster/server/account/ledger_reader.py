@@ -220,6 +220,10 @@ class LedgerReader:
         next_s = self._one("SELECT next_s FROM rounds ORDER BY round DESC LIMIT 1")
         return 0.0 if next_s is None else float(next_s)
 
+    def newest_scenario_s(self) -> float:
+        """The scenario second at which the newest round opened; 0 before the first."""
+        return float(self._one("SELECT max(scenario_s) FROM rounds") or 0.0)
+
     def open_assignments(self) -> list[OpenAssignmentRow]:
         """The calls that devices have accepted and whose updates have no outcome yet."""
         # A join and not a subquery: SQLite makes an index for it.

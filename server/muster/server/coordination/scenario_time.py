@@ -14,7 +14,8 @@ class ScenarioTime:
 
     In lockstep every round opens at the second that its mode and the clock give it (`Mode.next_s`).
     On the wall and scaled clocks they run from the moment at which the fleet had assembled. The
-    ledger keeps both.
+    ledger keeps both. The UNIX clock is only asked how long a server was away: it may be set anew
+    during a run, which would let devices live an hour at once, or none for an hour.
 
     Attributes:
         next_s: in lockstep, the second at which the next round opens.
@@ -29,7 +30,7 @@ class ScenarioTime:
         self._round_s = round_s
         self._scale = scale
         self._clock = clock
-        self._began_at: float | None = None
+        self._zero: float | None = None
         self.next_s = 0.0
 
     def load(self, ledger: Ledger) -> None:
@@ -40,13 +41,15 @@ class ScenarioTime:
 
     def begin(self, ledger: Ledger) -> None:
         """Begin at second 0, or where the ledger says that time began."""
-        self._began_at = ledger.began_at(self._clock.now())
+        now, newest_s = self._clock.now(), ledger.newest_scenario_s()
+        since = max(now - ledger.began_at(now), newest_s / self._scale, 0.0)
+        self._zero = self._clock.monotonic() - since
 
     def now_s(self) -> float | None:
         """Scenario seconds now, on a clock that runs; None before it began, and in lockstep."""
-        if self._began_at is None:
+        if self._zero is None:
             return None
-        return max(0.0, self._clock.now() - self._began_at) * self._scale
+        return (self._clock.monotonic() - self._zero) * self._scale
 
     def instant_of(self, step: int) -> float:
         """Monotonic seconds at which a step of device life begins, on a clock that runs."""
