@@ -112,6 +112,10 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
         "server": {"minimum": 3, "secure": {"keep_sums": True}},
         "groups": [{"name": "dev", "count": 4}],
     },
+    "secure-grid": {
+        "server": {"minimum": 3, "secure": {"keep_sums": True, "range": 0.5, "bits": 20}},
+        "groups": [{"name": "dev", "count": 5, "devices_per_process": 2}],
+    },
     "faults": {
         "server": {"deadline_s": 6.0, "evaluate_groups": True},
         "faults": [_AWAY, _NEVER, _TWICE, _WRONG],

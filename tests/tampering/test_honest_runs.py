@@ -15,7 +15,7 @@ from muster.emulator.run_audit import audit
 from muster.simulation.search import simulator
 
 
-@pytest.mark.parametrize("kind", ["masks", "sums", "secure"])
+@pytest.mark.parametrize("kind", ["masks", "sums", "secure-grid"])
 def test_a_finished_run_agrees(tmp_path: Path, kind: str) -> None:
     result = audit(make(kind, tmp_path / "run"), evaluate=True)
     assert result.agrees, result.first
