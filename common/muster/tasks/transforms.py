@@ -155,11 +155,5 @@ TRANSFORMS: FunctionRegistry[Transform] = FunctionRegistry(
 )
 
 
-def _named(value: object) -> object:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-AnyTransform = Annotated[
-    SerializeAsAny[Transform], BeforeValidator(TRANSFORMS.parse), BeforeValidator(_named)
-]
+AnyTransform = Annotated[SerializeAsAny[Transform], BeforeValidator(TRANSFORMS.parse)]
 """A transform as a setting: its name, or a table with its `kind` and settings."""

@@ -104,8 +104,8 @@ def _read(path: Path, changed_ns: int, format: str | None) -> NamedRecording:
         if format is not None:
             raise
         raise ValueError(
-            f"{error} (the content looks like {name}: {FORMATS[name].what}; `muster trace import "
-            f"--link --format` reads it as something else)"
+            f"{error} (the content looks like {name}: {FORMATS[name].what}; trace_format in a "
+            f"scenario, and --format of `muster trace import`, read it as something else)"
         ) from None
 
 

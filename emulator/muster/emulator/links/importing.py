@@ -36,7 +36,8 @@ def import_link(source: Path, out: Path | None, format: str | None) -> Iterator[
     try:
         profiles = () if format in FORMATS else read_profiles(source, format)
         if profiles:
-            yield f"{len(profiles)} constant links; choose one for a group"
+            one = len(profiles) == 1
+            yield "1 constant link" if one else f"{len(profiles)} constant links; choose one"
             for link in profiles:
                 yield ""
                 yield link.toml()
