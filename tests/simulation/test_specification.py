@@ -47,6 +47,9 @@ def found_in(played: Played, fleet: str, folder: Path, change: str) -> list[str]
         return list(differences(course_of(programs, ()), ledger, run / "devices"))
 
 
+_UNCOUNTED = "UPDATE contributions SET outcome"
+
+
 @pytest.mark.parametrize("fleet", ["inline", "fedvarp", "away", "shared-rounds"])
 def test_a_good_run_has_no_differences(played: Played, fleet: str, tmp_path: Path) -> None:
     assert found_in(played, fleet, tmp_path, "") == []
@@ -66,6 +69,23 @@ def test_a_good_run_has_no_differences(played: Played, fleet: str, tmp_path: Pat
         ("fedvarp", "UPDATE memory SET slot = 1 - slot", "remembered"),
         ("fedvarp", "UPDATE answers SET modelled_s = 100 * modelled_s + 100", "finishes at"),
         ("away", "UPDATE rounds SET folded = 5 WHERE round = 4", "expected 2"),
+        ("masks", "UPDATE rounds SET called = 9 WHERE round = 2", "assignments are open"),
+        (
+            "fedvarp",
+            f"{_UNCOUNTED} = 'late', reason = 'stale', staleness = 1",
+            "is too stale with 1",
+        ),
+        ("inline", f"{_UNCOUNTED} = 'refused', reason = 'other body'", "is refused: other body"),
+        (
+            "fedvarp",
+            "UPDATE answers SET decision = 'abort', reason = 'drop-out' WHERE round = 2",
+            "gave up",
+        ),
+        ("fleet-14", "UPDATE rounds SET epsilon = 1.1 * epsilon", "leaks more or less than δ"),
+        ("fleet-25", f"{_UNCOUNTED} = 'dropped' WHERE round < 3", "another control variate"),
+        ("away", "UPDATE rounds SET scenario_s = scenario_s + 60", "at step"),
+        ("away", "DELETE FROM answers WHERE round < 4", "of late"),
+        ("fleet-26", "UPDATE rounds SET next_s = 0", "and its work at"),
     ],
 )
 def test_a_change_is_found(

@@ -121,6 +121,14 @@ class Rogue:
 
 _WRITTEN: Sequence[Written] = ("ledger", "ledger", "journal", "model", "upload", "memory")
 
+_TURNS: Sequence[Literal["round_opened", "received", "round_committed"]] = (
+    "round_opened",
+    "received",
+    "received",
+    "round_committed",
+)
+"""The events at which somebody has decided something that a new process must know."""
+
 Fault = Break | Kill | KillAt | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | Rogue
 
 
@@ -139,14 +147,27 @@ class HistoryExtent:
     processes: dict[str, int]
 
 
-def drawn(random: Random, extent: HistoryExtent, rogue: bool) -> list[Fault]:
-    """Draw up to four faults of a history, and a hostile device if `rogue` is true."""
+def drawn(random: Random, extent: HistoryExtent, rogue: bool, rounds: int) -> list[Fault]:
+    """Draw up to four faults of a history, and a hostile device if `rogue` is true. In half of the
+    histories one of the faults is the death of the server, a device or both, at a turn of one of
+    `rounds` rounds."""
     faults: list[Fault] = []
     if rogue:
         faults.append(Rogue(random.choice(["header", "empty", "unread"])))
     number = random.choice([0, 1, 1, 2, 2, 3, 4])
     faults += [_one(random, extent) for _ in range(number)]
+    if random.random() < 0.5:
+        event, round = random.choice(_TURNS), random.randint(1, rounds)
+        device = random.choice(_devices(extent))
+        dying = random.choice([("server",), ("server",), (device,), ("server", device)])
+        del faults[len(faults) - min(number, 1) :]  # in place of another fault, so it costs no time
+        faults += [KillAt(process, event, round) for process in dying]
     return faults
+
+
+def _devices(extent: HistoryExtent) -> list[str]:
+    """The processes of devices."""
+    return sorted(set(extent.processes) - {"server", "evaluation"})
 
 
 def _one(random: Random, extent: HistoryExtent) -> Fault:
@@ -155,7 +176,7 @@ def _one(random: Random, extent: HistoryExtent) -> Fault:
     step = random.randrange(int(1.5 * extent.steps) + 1)
     process = random.choice(sorted(extent.processes))
     own_step = random.randrange(int(1.5 * extent.processes[process]) + 1)
-    device = random.choice(sorted(set(extent.processes) - {"server", "evaluation"}))
+    device = random.choice(_devices(extent))
     kind = random.random()
     if kind < 0.40:
         return Break(frame, random.choice(["before", "before", "after", "silently"]))

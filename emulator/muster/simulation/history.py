@@ -484,6 +484,8 @@ class History:
     def _journal_written(self, data: bytes) -> None:
         """Take notice of the events for which kills wait."""
         for line in data.splitlines() if self.awaited else ():
+            if not line:  # a new server ends the line that a power cut has torn
+                continue
             event = json.loads(line)
             self._due += [kill for kill in self.awaited if kill.is_at(event)]
             self.awaited = [kill for kill in self.awaited if kill not in self._due]

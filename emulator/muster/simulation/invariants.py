@@ -4,16 +4,61 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 from muster.simulation.disk import reading
 from muster.simulation.faults import Break, Fault, Pause, PowerCut, Rogue
 from muster.simulation.programs import Programs
 from muster.simulation.specification import Course, differences
 from muster.wire import INLINE_BYTES
+
+_DECIDED = {
+    "rounds": "SELECT round, base_version, version, outcome, called, accepted, folded, normaliser, "
+    "weight_sum, scenario_s, next_s, epsilon FROM rounds ORDER BY round",
+    "answers": "SELECT round, client, decision, reason, state, x, x_age_s, modelled_s, away_steps "
+    "FROM answers ORDER BY round, client",
+    "contributions": "SELECT round, client, call_round, base_version, staleness, weight, examples, "
+    "loss, steps FROM contributions WHERE outcome = 'folded' ORDER BY call_round, client",
+    # What a device sends again changes nothing of what was decided first.
+    "outcomes": "SELECT call_round, client, outcome, iif(outcome = 'late', '', reason), "
+    "min(rowid) > 0 FROM contributions "
+    "WHERE outcome <> 'duplicate' GROUP BY call_round, client ORDER BY call_round, client",
+    "estimates": "SELECT round, name, value FROM estimates ORDER BY round, name",
+    "valuations": "SELECT * FROM valuations ORDER BY round, client",
+    "shared_work": "SELECT * FROM shared_work ORDER BY client",
+}
+"""What nothing that happens to processes may change in lockstep, by what it is about: who was
+called, what devices said, who counted, and what was learned."""
+
+
+class Undisturbed(NamedTuple):
+    """What an undisturbed run has come to.
+
+    Attributes:
+        model: SHA-256 of the final model.
+        decided: the rows of `_DECIDED`, and the checksums of the files of kept updates, which are
+            in the order in which updates counted.
+    """
+
+    model: str
+    decided: Mapping[str, list[Any]]
+
+
+def undisturbed_in(folder: Path) -> Undisturbed:
+    """What the run in a folder has come to, in which nothing happened to processes."""
+    with closing(reading(folder / "ledger.sqlite")) as ledger:
+        return Undisturbed(model_hash(folder), _decided(folder, ledger))
+
+
+def _decided(folder: Path, ledger: sqlite3.Connection) -> dict[str, list[Any]]:
+    found = {about: ledger.execute(query).fetchall() for about, query in _DECIDED.items()}
+    kept = sorted(folder.glob("updates/*"))
+    return {**found, "kept updates": [(path.name, crc32(path.read_bytes())) for path in kept]}
 
 
 def model_hash(folder: Path) -> str:
@@ -22,13 +67,15 @@ def model_hash(folder: Path) -> str:
 
 
 def broken_by(
-    programs: Programs, folder: Path, faults: Sequence[Fault], expected: str | None
+    programs: Programs, folder: Path, faults: Sequence[Fault], expected: Undisturbed | None
 ) -> Iterator[str]:
     """The invariants that a completed run in `folder` violates, a sentence each.
 
     Args:
-        expected: hash of the model of the undisturbed run; None to skip the comparison.
+        expected: what the undisturbed run has come to; None to skip the comparison.
     """
+    if not _reproducible(programs, faults):
+        expected = None
     with closing(reading(folder / "ledger.sqlite")) as ledger:
         yield from _status(ledger)
         yield from differences(course_of(programs, faults), ledger, folder / "devices")
@@ -36,16 +83,29 @@ def broken_by(
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
         yield from _downloads(ledger)
+        yield from _leftovers(folder, ledger)
+        if expected is not None:
+            yield from _other_course(_decided(folder, ledger), expected.decided)
     yield from _silence(programs, folder, faults)
-    yield from _leftovers(folder)
-    if expected is not None and _reproducible(programs, faults):
+    if expected is not None:
         found = model_hash(folder)
-        if found != expected:
-            yield f"the model is {found[:12]}, and {expected[:12]} in the undisturbed run"
+        if found != expected.model:
+            yield f"the model is {found[:12]}, and {expected.model[:12]} in the undisturbed run"
+
+
+def _other_course(
+    found: Mapping[str, list[Any]], expected: Mapping[str, list[Any]]
+) -> Iterator[str]:
+    """Check that a run has decided what the undisturbed run has decided."""
+    for about, rows in expected.items():
+        if found[about] != rows:
+            pairs = zip_longest(found[about], rows)
+            was, should_be = next((a, b) for a, b in pairs if a != b)
+            yield f"{about}: {was}, and {should_be} in the undisturbed run"
 
 
 def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
-    """Whether the model must equal that of the undisturbed run.
+    """Whether all that was decided, and the model, must equal those of the undisturbed run.
 
     This is so in lockstep with honest devices, unless a power cut took the state that devices keep
     from earlier rounds.
@@ -83,8 +143,21 @@ def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
         remembers=rule.remembers(),
         learns=rule.kind == "importance",
         alone=honest and not any(group.shared_link.gateway for group in scenario.groups),
+        honest=honest,
         states=scenario.clock.lockstep and honest and not rational and not power_cut,
+        step_s=scenario.clock.round_s,
+        modelled=scenario.clock.kind == "modelled",
+        concurrency=getattr(mode, "concurrency", None),
+        privacy=_privacy(programs),
     )
+
+
+def _privacy(programs: Programs) -> tuple[float, float] | None:
+    """The noise multiplier and δ of each release of the server, unless sampling amplifies them."""
+    server = programs.server.server
+    if server.privacy is None or not server.clips or programs.server.sample is not None:
+        return None
+    return server.privacy.noise, server.privacy.delta
 
 
 def _status(ledger: sqlite3.Connection) -> Iterator[str]:
@@ -210,9 +283,14 @@ def events_of(path: Path) -> Iterator[dict[str, Any]]:
             continue  # torn by a power cut
 
 
-def _leftovers(folder: Path) -> Iterator[str]:
-    """Check that files of versions that are no longer needed were removed."""
+def _leftovers(folder: Path, ledger: sqlite3.Connection) -> Iterator[str]:
+    """Check that files of versions that are no longer needed were removed, and that updates are
+    kept of the rounds that made a version, and of no other."""
     left = sorted(path.name for path in (folder / "models").iterdir())
     unfinished = [name for name in left if name.endswith(".tmp")]
     if len(left) > 2 or unfinished:
         yield f"models/ still has {left}"
+    made = ledger.execute("SELECT round FROM rounds WHERE version > base_version AND folded")
+    kept = {int(path.stem) for path in folder.glob("updates/*.safetensors")}
+    if kept and kept != (expected := {round for (round,) in made}):
+        yield f"updates/ has the rounds {sorted(kept)}, expected {sorted(expected)}"

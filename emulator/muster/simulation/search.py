@@ -17,7 +17,7 @@ from muster.server.rounds.modes import contract
 from muster.simulation.faults import Break, Fault, HistoryExtent, Kill, drawn
 from muster.simulation.fleet import scenario_named
 from muster.simulation.history import RAN_DRY, History, HistoryOutcome
-from muster.simulation.invariants import broken_by, model_hash
+from muster.simulation.invariants import Undisturbed, broken_by, undisturbed_in
 from muster.simulation.observed import seen_in
 from muster.simulation.probes import reached
 from muster.simulation.programs import Programs, programs_of
@@ -49,7 +49,7 @@ class Reference:
 
     programs: Programs
     extent: HistoryExtent
-    model: str
+    undisturbed: Undisturbed
 
     @property
     def may_be_hostile(self) -> bool:
@@ -108,13 +108,14 @@ class Simulator:
                 dry = outcome.status == RAN_DRY
                 found = outcome.violations
                 found = found if found or dry else list(broken_by(programs, folder, (), None))
-                model = "" if found or dry else model_hash(folder)
+                undisturbed = None if found or dry else undisturbed_in(folder)
             history.close()
             if dry:
                 raise ConfigError(f"{scenario}: its devices leave, and no version is made")
             if found:
                 raise Unsound(scenario, found[0])
-            self._references[scenario] = Reference(programs, outcome.extent, model)
+            assert undisturbed is not None
+            self._references[scenario] = Reference(programs, outcome.extent, undisturbed)
             _freeze()
         return self._references[scenario]
 
@@ -135,7 +136,7 @@ class Simulator:
             )
             outcome = history.play()
             if not outcome.violations and outcome.status == "completed":
-                found = broken_by(reference.programs, folder, plan.faults, reference.model)
+                found = broken_by(reference.programs, folder, plan.faults, reference.undisturbed)
                 outcome.violations += found
                 outcome.reached = reached() | seen_in(folder)
         history.close()
@@ -155,7 +156,8 @@ class Simulator:
         fleet = f"fleet-{seed // HISTORIES_OF_A_FLEET}"
         reference = self.reference(fleet)
         rogue = reference.may_be_hostile and random.random() < 0.25
-        return HistoryPlan(fleet, seed, tuple(drawn(random, reference.extent, rogue)))
+        rounds = reference.programs.scenario.server.rounds
+        return HistoryPlan(fleet, seed, tuple(drawn(random, reference.extent, rogue, rounds)))
 
     def every_plan(self, scenario: str, pairs: bool) -> Iterator[HistoryPlan]:
         """Yield every plan of a scenario in which one connection breaks or one process dies; with

@@ -13,6 +13,7 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,70 +24,49 @@ _LATE, _FOLDED = "late", "folded"
 _GIVEN_UP = frozenset({"drop-out", "interrupted", "powered off", "slot taken", "training failed"})
 """The reasons of a device that accepted and then trained nothing."""
 
-_RECORD = struct.Struct("<QQ16sQQ")
+_RECORD = struct.Struct("<QQ24xQ8xQ120x13I")
 """Of a record in the file of a device, behind 8 bytes of checksum: its number, its round, the
-checksum of the model, and the rounds trained before and after."""
+rounds trained with it, the examples of its update, and the lengths of what follows."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """What the specification needs to know of a scenario.
+    """What the specification needs to know of a scenario."""
 
-    Attributes:
-        lockstep: modelled seconds decide who counts; otherwise the order of arrival does.
-        mode: "synchronous", "opportunistic" or "buffered".
-        rounds: the number of rounds, or of versions in the buffered mode.
-        goal, deadline_s, minimum: as in `server`.
-        k, max_staleness: of the mode.
-        window_s: scenario seconds after which a round of the opportunistic mode ends.
-        evaluate_every: as in `server`.
-        waits: the rule may make no version although updates count, or one although none does.
-        remembers: the rule remembers the last update of every device.
-        learns: the rule enters the shares of devices in the means of all rounds.
-        alone: no links are shared, so that a device's own time decides.
-        states: devices that lost no power keep the number of rounds that they have trained.
-    """
-
-    lockstep: bool
-    mode: str
-    rounds: int
+    lockstep: bool  # modelled seconds decide who counts; otherwise the order of arrival does
+    mode: str  # "synchronous", "opportunistic" or "buffered"
+    rounds: int  # the number of rounds, or of versions in the buffered mode
     goal: int | None
     deadline_s: float | None
     minimum: int
     k: int | None
+    concurrency: int | None
     max_staleness: int | None
-    window_s: float | None
+    window_s: float | None  # scenario seconds after which a round of the opportunistic mode ends
     evaluate_every: int
-    waits: bool
-    remembers: bool
-    learns: bool
-    alone: bool
-    states: bool
-
-    @property
-    def counts_versions(self) -> bool:
-        return self.mode == "buffered"
+    waits: bool  # the rule may make no version of updates that count, or one of none
+    remembers: bool  # the rule remembers the last update of every device
+    learns: bool  # the rule enters the shares of devices in the means of all rounds
+    honest: bool  # no device breaks the protocol or acts under a fault
+    alone: bool  # nor are links shared, so that a device's own time decides
+    states: bool  # devices that lost no power keep what they know of the rounds they trained
+    modelled: bool  # a round lasts as long as its modelled work
+    step_s: float  # scenario seconds of a step of the devices' lives
+    privacy: tuple[float, float] | None  # noise multiplier and δ of every version, if it is private
 
 
 @dataclass
 class CalledWork:
-    """The work of a device for one call.
-
-    Attributes:
-        base: the version that the device was called with.
-        finish_s: scenario seconds at which it is finished; modelled_s of them are its own.
-        outcome, reason: what the account says; empty while it is open.
-        counted_in: the round in which it counted.
-    """
+    """The work of a device for one call."""
 
     round: int
     client: str
-    base: int
-    modelled_s: float
-    finish_s: float
-    outcome: str = ""
+    base: int  # the version that the device was called with
+    modelled_s: float  # its own seconds
+    finish_s: float  # scenario seconds at which it is finished
+    outcome: str = ""  # empty while it is open
     reason: str | None = None
-    counted_in: int = 0
+    counted_in: int = 0  # the round
 
 
 @dataclass
@@ -98,12 +78,21 @@ class Recorded:
     contributions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
 
 
-def differences(course: Course, ledger: sqlite3.Connection, devices: Path) -> Iterator[str]:
-    """Yield in which sentences a completed run differs from the specification.
+@dataclass(frozen=True)
+class KeptRound:
+    """A round in the file of a device."""
 
-    Args:
-        devices: the folder with the state files of the devices.
-    """
+    number: int
+    round: int
+    trained: int  # how many rounds it has trained, with this one
+    examples: int  # of its update; 0: there is none
+    life: tuple[float, ...]  # its step and state before the round
+    control: tuple[bytes, bytes]  # its control variates before and after
+
+
+def differences(course: Course, ledger: sqlite3.Connection, devices: Path) -> Iterator[str]:
+    """Yield in which sentences a completed run differs from the specification; the folder `devices`
+    has the state files of its devices."""
     account = _account(ledger)
     yield from _versions(course, account)
     yield from _counted(course, account)
@@ -114,8 +103,12 @@ def differences(course: Course, ledger: sqlite3.Connection, devices: Path) -> It
     yield from _remembered(course, account, ledger)
     if course.learns:
         yield from _learned(account, ledger)
+    if course.privacy:
+        yield from _spent(*course.privacy, account)
+    if course.honest:
+        yield from _as_told(ledger)
     if course.states:
-        yield from _kept(account, devices)
+        yield from _kept(course, account, devices)
 
 
 def _rows(ledger: sqlite3.Connection, query: str) -> list[Row]:
@@ -127,14 +120,13 @@ def _rows(ledger: sqlite3.Connection, query: str) -> list[Row]:
 def _account(ledger: sqlite3.Connection) -> Recorded:
     rounds = _rows(ledger, "SELECT * FROM rounds ORDER BY round")
     account = Recorded(rounds, {})
-    opened = {row["round"]: row for row in rounds}
-    for said in _rows(ledger, "SELECT * FROM answers WHERE decision = 'accept'"):
-        called = opened.get(said["round"])
-        if called is None:
-            continue
-        number, client, own_s = said["round"], said["client"], said["modelled_s"] or 0.0
-        begun_s = called["scenario_s"] or 0.0
-        base = called["base_version"]
+    for said in _rows(
+        ledger,
+        "SELECT a.round, client, base_version, coalesce(modelled_s, 0.0) AS own_s, "
+        "coalesce(scenario_s, 0.0) AS begun_s FROM answers a JOIN rounds USING (round) "
+        "WHERE decision = 'accept'",
+    ):
+        number, client, base, own_s, begun_s = said.values()
         account.work[number, client] = CalledWork(number, client, base, own_s, begun_s + own_s)
     for row in _rows(ledger, "SELECT * FROM contributions ORDER BY round"):
         account.contributions[row["round"]].append(row)
@@ -145,9 +137,6 @@ def _account(ledger: sqlite3.Connection) -> Recorded:
             work.outcome, work.reason = row["outcome"], row["reason"]
             work.counted_in = row["round"] if row["outcome"] == _FOLDED else 0
     return account
-
-
-# --- versions ------------------------------------------------------------------------------------
 
 
 def _versions(course: Course, account: Recorded) -> Iterator[str]:
@@ -167,12 +156,22 @@ def _versions(course: Course, account: Recorded) -> Iterator[str]:
         # On a clock that runs, further updates may arrive until a round has closed.
         if course.lockstep and course.k is not None and row["folded"] > course.k:
             yield f"round {number} counts {row['folded']} updates, expected {course.k}"
+        open = _open(account, row) if course.lockstep else 0
+        if course.concurrency and row["called"] + open > course.concurrency:
+            yield f"round {number} calls {row['called']}, and {open} assignments are open"
         version += row["outcome"] == "aggregated"
         if row["version"] != version:
             yield f"round {number} ends with version {row['version']}, expected {version}"
-    done = version if course.counts_versions else len(account.rounds)
+    done = version if course.mode == "buffered" else len(account.rounds)
     if done != course.rounds:
         yield f"the run ended after {done}, expected {course.rounds}"
+
+
+def _open(account: Recorded, opened: Row) -> int:
+    """How many assignments that counted later were at work when a round opened."""
+    number, opened_s = opened["round"], opened["scenario_s"]
+    works = (work for work in account.work.values() if work.round < number <= work.counted_in)
+    return sum(work.finish_s > opened_s for work in works)
 
 
 def _counted(course: Course, account: Recorded) -> Iterator[str]:
@@ -183,6 +182,8 @@ def _counted(course: Course, account: Recorded) -> Iterator[str]:
         for row in rows:
             who = f"{row['client']} of call {row['call_round']}"
             if row["outcome"] != _FOLDED:
+                if row["reason"] == "stale" and 0 < row["staleness"] <= (course.max_staleness or 0):
+                    yield f"{who} is too stale with {row['staleness']}"
                 continue
             times[row["call_round"], row["client"]] += 1
             work = account.work.get((row["call_round"], row["client"]))
@@ -198,12 +199,8 @@ def _counted(course: Course, account: Recorded) -> Iterator[str]:
                 yield f"{who} counts in round {number} with staleness {stale}"
             if course.mode == "synchronous" and number != row["call_round"]:
                 yield f"{who} counts in round {number}"
-    for (number, client), count in times.items():
-        if count > 1:
-            yield f"{client} counts {count} times for its call in round {number}"
-
-
-# --- who counts, in lockstep ---------------------------------------------------------------------
+    for number, client in (call for call, count in times.items() if count > 1):
+        yield f"{client} counts {times[number, client]} times for its call in round {number}"
 
 
 def _arrived(account: Recorded) -> Iterator[CalledWork]:
@@ -216,14 +213,13 @@ def _arrived(account: Recorded) -> Iterator[CalledWork]:
 def _synchronous(course: Course, account: Recorded) -> Iterator[str]:
     """The first `goal` by modelled seconds count, of those that meet the deadline."""
     limit_s = math.inf if course.deadline_s is None else course.deadline_s
+    ends = {row["round"]: row["next_s"] for row in account.rounds}
     by_round = defaultdict[int, list[CalledWork]](list)
     for work in _arrived(account):
         in_time = work.modelled_s <= limit_s
         if (work.outcome == _LATE) == in_time:
-            yield (
-                f"{work.client} took {work.modelled_s:g} s in round {work.round}, with a deadline "
-                f"of {limit_s:g} s: {work.outcome} ({work.reason})"
-            )
+            took = f"{work.client} took {work.modelled_s:g} s in round {work.round}"
+            yield f"{took}, with a deadline of {limit_s:g} s: {work.outcome} ({work.reason})"
         if in_time:
             by_round[work.round].append(work)
     made = {row["round"] for row in account.rounds if row["outcome"] == "aggregated"}
@@ -236,6 +232,9 @@ def _synchronous(course: Course, account: Recorded) -> Iterator[str]:
         found = {work.client for work in works if work.outcome == _FOLDED}
         if found != first:
             yield f"round {number} counts {sorted(found)}, expected {sorted(first)}"
+        last_s = max((work.finish_s for work in works if work.outcome == _FOLDED), default=0.0)
+        if course.modelled and last_s > ends[number] + 1e-9:
+            yield f"round {number} ends at {ends[number]:g} s, and its work at {last_s:g} s"
 
 
 def _carrying(course: Course, account: Recorded) -> Iterator[str]:
@@ -250,10 +249,8 @@ def _carrying(course: Course, account: Recorded) -> Iterator[str]:
         if course.window_s is not None:
             end_s = opened[work.counted_in] + course.window_s
         if end_s is not None and work.finish_s > end_s + 1e-9:
-            yield (
-                f"{work.client} counts in round {work.counted_in}, which ends at {end_s:g} s, and "
-                f"finishes at {work.finish_s:g} s"
-            )
+            counts = f"{work.client} counts in round {work.counted_in}"
+            yield f"{counts}, which ends at {end_s:g} s, and finishes at {work.finish_s:g} s"
         before = work.counted_in - 1
         if (
             course.window_s is not None
@@ -279,16 +276,13 @@ def _in_order(arrived: list[CalledWork]) -> Iterator[str]:
         latest_s, of = max((latest_s, of), (last.finish_s, last.client))
 
 
-# --- what follows from it ------------------------------------------------------------------------
-
-
 def _evaluated(course: Course, account: Recorded, ledger: sqlite3.Connection) -> Iterator[str]:
     """Evaluated are version 0, the versions that are due, and the last one; nothing else."""
     due, last = {0}, 0
     for row in account.rounds:
         if row["outcome"] == "aggregated":
             last = row["version"]
-            count = last if course.counts_versions else row["round"]
+            count = last if course.mode == "buffered" else row["round"]
             due |= {last} if count % course.evaluate_every == 0 else set()
     found = {row["version"] for row in _rows(ledger, "SELECT version FROM evaluations")}
     if found != due | {last}:
@@ -327,27 +321,77 @@ def _learned(account: Recorded, ledger: sqlite3.Connection) -> Iterator[str]:
                 yield f"the share of {client} in round {number} is {share}, not {sums[client]}/…"
 
 
-def _kept(account: Recorded, devices: Path) -> Iterator[str]:
+def _spent(noise: float, delta: float, account: Recorded) -> Iterator[str]:
+    """ε is that at which so many versions together leak δ (Balle and Wang, 2018, theorem 8)."""
+    for row in account.rounds if noise else ():
+        shift, spent = math.sqrt(row["version"]) / noise, row["epsilon"]
+        ends = (-shift / 2, shift / 2) if shift else ()
+        tails = [math.erfc((spent / shift + end) / math.sqrt(2)) / 2 for end in ends]
+        if tails and not math.isclose(tails[0] - math.exp(spent) * tails[1], delta, rel_tol=1e-3):
+            yield f"ε of {row['version']} versions is {spent:g}, which leaks more or less than δ"
+
+
+def _as_told(ledger: sqlite3.Connection) -> Iterator[str]:
+    """Honest devices are refused nothing but values, and who gives up does not all of the work."""
+    refused = "SELECT * FROM contributions WHERE outcome = 'refused'"
+    for row in _rows(ledger, f"{refused} AND reason NOT IN ('norm', 'not finite', 'loss')"):
+        yield f"{row['client']} of call {row['call_round']} is refused: {row['reason']}"
+    for row in _rows(
+        ledger,
+        "SELECT a.* FROM answers a JOIN answers b USING (client, modelled_s) WHERE modelled_s > 0 "
+        "AND a.decision = 'abort' AND b.decision = 'accept' AND a.reason <> 'training failed'",
+    ):
+        yield f"{row['client']} gave up in round {row['round']}, after all of its work"
+
+
+def _kept(course: Course, account: Recorded, devices: Path) -> Iterator[str]:
     """A device knows its newest round and how many rounds it has trained: each once, however often
     a process died."""
     trained = defaultdict[str, set[int]](set)
     for work in account.work.values():
         if work.outcome and work.reason not in _GIVEN_UP:
             trained[work.client].add(work.round)
+    opened_s = {row["round"]: row["scenario_s"] for row in account.rounds}
+    step_of = {round: math.floor(s / course.step_s + 1e-9) for round, s in opened_s.items()}
     for client, rounds in trained.items():
-        record = _newest_record(devices / client / "state.bin")
-        if record is None or record[1] < max(rounds):
-            yield f"{client} has trained in round {max(rounds)}, and remembers {record}"
-        elif record[1] == max(rounds) and record[4] != len(rounds):
-            yield f"{client} has trained in the rounds {sorted(rounds)}, and counted {record[4]}"
+        kept = _records(devices / client / "state.bin")
+        if not kept or kept[-1].round < max(rounds):
+            yield f"{client} has trained in round {max(rounds)}, and remembers {kept}"
+            continue
+        if kept[-1].round == max(rounds) and kept[-1].trained != len(rounds):
+            yield f"{client} has trained in {sorted(rounds)}, and counted {kept[-1].trained}"
+        yield from (f"{client} {differs}" for differs in _began(step_of, rounds, kept))
+        older, newer = kept[0], kept[-1]
+        if newer.control[0] and older.round < newer.round:
+            sent = account.work.get((older.round, client))
+            in_vain = older.examples and not (sent and 0 < sent.counted_in < newer.round)
+            if newer.control[0] != older.control[0 if in_vain else 1]:
+                yield f"{client} begins round {newer.round} with another control variate"
 
 
-def _newest_record(path: Path) -> tuple[int, int, bytes, int, int] | None:
-    """The newest record in the file of a device."""
-    if not path.exists():
-        return None
-    data = path.read_bytes()
-    (slot_bytes,) = struct.unpack_from("<Q", data)
-    places = (8 + 8 + slot * slot_bytes for slot in range(2))
-    records = [_RECORD.unpack_from(data, at) for at in places if at + _RECORD.size <= len(data)]
-    return max(records, default=None)
+def _began(step_of: Mapping[int, int], trained: set[int], kept: list[KeptRound]) -> Iterator[str]:
+    """A device begins a round at the step of its call, and knows how often it has trained lately:
+    each time adds a tenth, and each step takes a tenth away."""
+    for number, (step, *_, recent) in ((each.round, each.life) for each in kept if each.life):
+        if step != step_of.get(number, step):
+            yield f"begins round {number} at step {step:g}, not {step_of[number]}"
+        before = [step_of[round] for round in trained if round < number]
+        lately = sum(0.1 * 0.9 ** (step - earlier) for earlier in before)
+        if not math.isclose(recent, lately, abs_tol=1e-9):
+            yield f"begins round {number} with {recent:g} of late, not {lately:g}"
+
+
+def _records(path: Path) -> list[KeptRound]:
+    """The records in the file of a device, oldest first."""
+    data = path.read_bytes() if path.exists() else b""
+    found = []
+    for slot in range(2 if data else 0):
+        at = 16 + slot * struct.unpack_from("<Q", data)[0]
+        if at + _RECORD.size > len(data):
+            continue
+        number, round, trained, examples, *lengths = _RECORD.unpack_from(data, at)
+        ends = list(accumulate(lengths, initial=at + _RECORD.size))
+        parts = [data[start:end] for start, end in pairwise(ends)]
+        life = struct.unpack(f"<{len(parts[1]) // 8}d", parts[1])
+        found.append(KeptRound(number, round, trained, examples, life, (parts[5], parts[6])))
+    return sorted((kept for kept in found if kept.number), key=lambda kept: kept.number)
