@@ -52,6 +52,52 @@ def adapters(
     )
 
 
+class Layer(nn.Module):
+    """A layer of a transformer (pre-norm), whose frozen linear layers have adapters."""
+
+    def __init__(self, width: int, heads: int, rank: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend = Adapted(nn.Linear(width, 3 * width), rank)
+        self.joined = Adapted(nn.Linear(width, width), rank)
+        self.wider = Adapted(nn.Linear(width, 4 * width), rank)
+        self.narrower = Adapted(nn.Linear(4 * width, width), rank)
+
+    def forward(self, x: Tensor) -> Tensor:
+        split = self.attend(self.before(x)).unflatten(2, (3, self.heads, -1))
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value)
+        x = x + self.joined(seen.transpose(1, 2).flatten(2))
+        return x + torch.as_tensor(self.narrower(self.wider(self.after(x)).relu()))
+
+
+class Transformer(nn.Module):
+    """A transformer that reads a picture row by row. Its embedding and its layers are frozen, as if
+    they had been trained elsewhere; adapters, normalisations, positions and the head are trained."""
+
+    def __init__(
+        self,
+        inputs: tuple[int, ...],
+        outputs: int,
+        *,
+        width: int = 128,
+        depth: int = 2,
+        heads: int = 4,
+        rank: int = 8,
+    ) -> None:
+        super().__init__()
+        rows, columns = inputs
+        self.embed = nn.Linear(columns, width).requires_grad_(False)
+        self.places = nn.Parameter(torch.randn(rows, width) / 10)
+        self.layers = nn.Sequential(*(Layer(width, heads, rank) for _ in range(depth)))
+        self.head = nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = self.layers(self.embed(x) + self.places)
+        return torch.as_tensor(self.head(read.mean(1)))
+
+
 def with_head(inputs: tuple[int, ...], outputs: int, *, width: int = 32) -> nn.Module:
     """A perceptron whose parts have names: a body, batch normalisation, and a head.
 

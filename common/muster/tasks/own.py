@@ -81,6 +81,9 @@ class Own(Plugin):
 class FunctionRegistry(Registry[P]):
     """A registry that accepts `module:function` as well as `module:Class`.
 
+    A class that is no plug-in counts as a function that makes its objects, for example a
+    `torch.nn.Module` as a model.
+
     Args:
         own: the class that wraps a function; also derived from `Own`.
     """
@@ -92,7 +95,8 @@ class FunctionRegistry(Registry[P]):
         self._own = own
 
     def _checked(self, kind: str, found: object) -> type[P]:
-        if inspect.isroutine(found):
+        plug_in = isinstance(found, type) and issubclass(found, Plugin)
+        if callable(found) and not plug_in:
             return own_class(self._own, found, kind)  # type: ignore[return-value]
         return super()._checked(kind, found)
 

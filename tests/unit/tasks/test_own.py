@@ -53,6 +53,15 @@ def make_plain_task(population: int, seed: int, **settings: Any) -> OpenTask:
 def make_nothing(population: int, seed: int) -> None: ...
 
 
+class Line(nn.Module):
+    def __init__(self, inputs: tuple[int, ...], outputs: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.inner = make_model(inputs, outputs, scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.inner(x))
+
+
 def make_model(inputs: tuple[int, ...], outputs: int, scale: float = 1.0) -> nn.Module:
     module = nn.Linear(inputs[0], outputs, bias=False)
     nn.init.constant_(module.weight, scale)
@@ -159,6 +168,15 @@ def test_settings_reach_the_functions() -> None:
     )
 
 
+def test_a_class_of_modules_is_a_model() -> None:
+    model = {"kind": "my_code:Line", "scale": 2}
+    opened = parse(task={"name": "my_code:make_task", "dimension": 3, "model": model}).task.open(
+        population=2, seed=1
+    )
+    assert isinstance(opened.module(), Line)
+    assert vector_of(opened.module()).tolist() == [2.0, 2.0, 2.0]
+
+
 def test_a_function_that_takes_anything_is_given_everything() -> None:
     parts = parse(task={"name": "my_code:make_plain_task", "dimension": 4, "noise": 0.5})
     opened = parts.task.open(population=2, seed=1)
@@ -172,6 +190,7 @@ def test_a_function_that_takes_anything_is_given_everything() -> None:
         {"name": "my_code:make_plain_task", "dimension": 3, "noise": 0.5},
         {"name": "digits", "model": {"kind": "my_code:make_model", "scale": 2.5}},
         {"name": "digits", "model": "my_code:make_model", "scale": 2.5},
+        {"name": "digits", "model": {"kind": "my_code:Line", "scale": 2.5}},
     ],
 )
 def test_what_is_written_into_the_run_folder_or_sent_reads_as_the_same(
