@@ -74,7 +74,7 @@ class Layer(nn.Module):
 
 class Transformer(nn.Module):
     """A transformer that reads a picture row by row. Its embedding and its layers are frozen, as if
-    they had been trained elsewhere; adapters, normalisations, positions and the head are trained."""
+    they had been trained elsewhere; adapters, normalisations, positions and head are trained."""
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 
 from muster.client.calls.partial_sums import HeldUpdates
 from muster.client.calls.training_runner import TrainingRunner
@@ -62,3 +63,14 @@ async def test_a_sum_that_is_begun_again_has_nothing_of_the_one_before() -> None
     right = ExactSum(PARAMETERS)
     right.add(vector, 0.1)
     assert held.complete()[1] == encode_partial_sum(right)
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_server_that_may_not_know_an_update_is_not_told_its_checksum(secret: bool) -> None:
+    vector = np.ones(PARAMETERS, np.float32)
+    update = Update(Key("a", 1, 1), 1, b"c" * 16, vector.nbytes, 0.0, 0.0, 0.0)
+    runner = TrainingRunner(ClockSettings(), None, WallClock())
+    held = HeldUpdates({}, Whole(kind="none"), runner, secret)
+    announced, body = held.announced(StoredUpdate(update, vector.tobytes()), PARAMETERS)
+    assert announced.checksum == (bytes(16) if secret else b"c" * 16)
+    assert (announced.held is not None, body) == (True, b"")

@@ -20,7 +20,7 @@ from muster.common.exchange import Key, Update
 from muster.common.secure.keys import PrivateKey, pad_key
 from muster.common.secure.padded import padded_sum
 from muster.common.secure.sharing import SHARE_BYTES, joined
-from muster.common.secure.steps import KEYS_BYTES, StepRequest, SumStep, decode_step
+from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, decode_step
 from muster.server.runtime.worker import WorkerThread
 from muster.server.settings.secure import Secure
 from muster.server.updates.secure_sums import OpenedSum, SecureSums
@@ -75,8 +75,8 @@ class Devices:
 
     def _new(self, client: str) -> SecureDevice:
         folder = self._folder / client
-        folder.mkdir(exist_ok=True)
-        return SecureDevice(OpenedSums(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        return SecureDevice(CLIENTS.index(client), OpenedSums(folder))
 
     def restart(self, client: str) -> None:
         self.there[client] = self._new(client)
@@ -119,13 +119,18 @@ class Devices:
 
 
 async def collected(
-    devices: Devices, lockstep: bool = False, clients: Sequence[str] = CLIENTS, **settings: Any
+    devices: Devices,
+    lockstep: bool = False,
+    clients: Sequence[str] = CLIENTS,
+    least: int = 3,
+    **settings: Any,
 ) -> tuple[list[OpenedSum], set[str]]:
     worker = WorkerThread(True)
     secure = Secure(**{"drop_out": 0.4, "collusion": 0.0, **settings})
     sums: Any = devices
-    about = secure, secure.format(5, 1), "fedavg", 7, lockstep, PARAMETERS, CLIENTS
-    server = SecureSums(*about, sums, worker, devices.told.append)
+    about = secure, secure.format(5, 1), "fedavg", 7, lockstep, PARAMETERS, least
+    indices = {client: index for index, client in enumerate(CLIENTS)}
+    server = SecureSums(*about, indices, sums, worker, devices.told.append)
     held: list[Any] = [
         SimpleNamespace(update=SimpleNamespace(key=Key(c, 4, 1)), body=SimpleNamespace(largest=9.0))
         for c in clients
@@ -456,3 +461,56 @@ async def test_shares_that_were_changed_are_refused(tmp_path: Path) -> None:
         assert devices.reply("d0", asked[step]._replace(attempt=attempt)) is not None
     # They were sealed for the attempt before.
     assert devices.reply("d0", asked[SumStep.UPDATE]._replace(attempt=attempt)) is None
+
+
+@pytest.mark.parametrize("least", [3, 4])
+async def test_a_sum_of_fewer_updates_than_a_round_needs_is_not_opened(
+    least: int, tmp_path: Path
+) -> None:
+    """Of `least` devices, one drops out before its padded update came."""
+    clients = CLIENTS[:least]
+    devices = Devices(tmp_path, lambda device, step: (device, step) == (0, SumStep.UPDATE))
+    opened, missing = await collected(devices, clients=clients, least=least)
+    assert (opened, missing) == ([], set(clients))
+    assert not [request for request, _ in devices.asked if request.step is SumStep.OPENING]
+
+
+def attempted(devices: Devices, indices: dict[str, int], alive: int) -> list[bytes | None]:
+    """What devices say in the last step of an attempt, if the server calls them by `indices` and
+    says that the updates of the first `alive` of them came."""
+    name = b"a" * 16
+
+    def said(client: str, step: SumStep, records: Sequence[tuple[int, bytes]] = ()) -> Any:
+        threshold = 0 if step is SumStep.KEYS else 2
+        return devices.reply(client, StepRequest(step, name, indices[client], threshold, records))
+
+    def others(client: str, facts: dict[str, bytes]) -> list[tuple[int, bytes]]:
+        return [(indices[other], facts[other]) for other in indices if other != client]
+
+    keys = {client: said(client, SumStep.KEYS) for client in indices}
+    if None in keys.values():
+        return [None]
+    sealed = {client: said(client, SumStep.SHARES, others(client, keys)) for client in indices}
+    for client in indices:
+        sent = {}
+        for sender, reply in sealed.items():
+            places = [other for other in indices if other != sender]
+            if client != sender:
+                start = SEALED_BYTES * places.index(client)
+                sent[sender] = reply[start : start + SEALED_BYTES]
+        assert said(client, SumStep.UPDATE, others(client, sent)) is not None
+    came = {client: b"\1" if n < alive else b"\0" for n, client in enumerate(indices)}
+    return [said(client, SumStep.OPENING, others(client, came)) for client in list(indices)[:alive]]
+
+
+def test_a_device_helps_to_open_no_sum_of_two(tmp_path: Path) -> None:
+    places = {client: place for place, client in enumerate(CLIENTS[:3])}
+    assert None not in attempted(Devices(tmp_path / "three"), places, alive=3)
+    assert attempted(Devices(tmp_path / "two"), places, alive=2) == [None, None]
+
+
+def test_a_device_does_not_stand_for_another_one(tmp_path: Path) -> None:
+    """The sets of the devices 0, 1, 2 and 3, 1, 2 would look alike to the devices 1 and 2, and the
+    difference of the two sums would be that of two updates."""
+    _, second, third, fourth = CLIENTS[:4]
+    assert attempted(Devices(tmp_path), {fourth: 0, second: 1, third: 2}, alive=3) == [None]

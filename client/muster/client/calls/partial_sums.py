@@ -25,11 +25,18 @@ class HeldUpdates:
     Args:
         codec: with which the devices compress their updates. A sum has what the server would have
             read from the compressed bodies.
+        secret: whether the server may not get to know the updates. Then it is not told their
+            checksums: it could try which update has a checksum, and a short one follows from it.
     """
 
     def __init__(
-        self, devices: Mapping[str, Learner], codec: Codec, runner: TrainingRunner
+        self,
+        devices: Mapping[str, Learner],
+        codec: Codec,
+        runner: TrainingRunner,
+        secret: bool = False,
     ) -> None:
+        self._secret = secret
         self._devices = devices
         self._codec = codec
         self._runner = runner
@@ -45,6 +52,8 @@ class HeldUpdates:
             entries: length of the vectors of an update.
         """
         update = stored.update._replace(held=self._held_of(stored, entries))
+        if self._secret:
+            update = update._replace(checksum=bytes(len(update.checksum)))
         return StoredUpdate(update, b"")
 
     def _held_of(self, stored: StoredUpdate, entries: int) -> Held:

@@ -53,6 +53,11 @@ class _Attempt:
         """The round, and the digest of the padded update."""
         self.said: dict[SumStep, tuple[StepRequest, bytes]] = {}
 
+    @property
+    def least(self) -> int:
+        """The fewest devices, of the neighbours and itself, with which the device goes on."""
+        return max(self.threshold, LEAST)
+
 
 class SecureDevice:
     """The part of one device in secure sums.
@@ -62,10 +67,13 @@ class SecureDevice:
     vectors alike. In a round it pads one update with one weight, and opens one sum.
 
     Args:
+        index: its place in the population. It answers to no other: if the server could give one
+            index to two devices, the sets of two sums would look alike to their neighbours.
         opened: remembers the newest update that was padded, and the newest sum that was opened.
     """
 
-    def __init__(self, opened: OpenedSums) -> None:
+    def __init__(self, index: int, opened: OpenedSums) -> None:
+        self._index = index
         self._opened = opened
         self._attempt: _Attempt | None = None
 
@@ -93,6 +101,8 @@ class SecureDevice:
             stored: the update for the call; None if it is not here.
             sum: the weighted update, if `needs_update`; None if it is not here. It gets the pads.
         """
+        if request.device != self._index:
+            return None
         if request.step is SumStep.KEYS and self._known(request) is None:
             self._attempt = _Attempt(request)
         if (attempt := self._known(request)) is None:
@@ -133,7 +143,7 @@ class SecureDevice:
     def _opening(self, attempt: _Attempt, request: StepRequest) -> bytes | None:
         said = dict(request.records)
         alive = [index for index, flag in said.items() if flag == b"\1"]
-        if said.keys() != attempt.held.keys() or len(alive) + 1 < attempt.threshold:
+        if said.keys() != attempt.held.keys() or len(alive) + 1 < attempt.least:
             return None
         # What opens this sum, except for the attempt. The difference of two sums with the same
         # update could be another device's update.
@@ -180,7 +190,7 @@ def _sealing_key(attempt: _Attempt, sender: int, receiver: int) -> bytes:
 def _padded(attempt: _Attempt, request: StepRequest, sum: PaddedSum) -> bytes | None:
     """The weighted update under the device's own pad and those that it has with its neighbours."""
     held = {}
-    if len(request.records) + 1 < attempt.threshold:
+    if len(request.records) + 1 < attempt.least:
         return None
     pads = [(attempt.own_pad, True)]
     for index, sealed in request.records:
@@ -276,6 +286,7 @@ class SecureSteps:
         if (known := self._secure.get(client)) is None:
             known = PlainDevice()
             if not self._format.plain:
-                known = SecureDevice(OpenedSums(self._devices[client].memory.folder))
+                device = self._devices[client]
+                known = SecureDevice(device.index, OpenedSums(device.memory.folder))
             self._secure[client] = known
         return known

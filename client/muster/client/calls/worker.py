@@ -84,7 +84,7 @@ class Worker:
         self._runner = TrainingRunner(settings, slots, clock)
         self._held: HeldUpdates | None = None
         if held_codec is not None:
-            self._held = HeldUpdates(devices, held_codec, self._runner)
+            self._held = HeldUpdates(devices, held_codec, self._runner, secret=secure is not None)
         self._sum_format = secure
         self._secure: SecureSteps | None = None
         self._ahead = TrainingAhead(task, module, devices, self._runner, clock)

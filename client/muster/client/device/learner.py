@@ -97,7 +97,7 @@ class Learner:
         self._task = task
         self._module = module
         self._codec = codec
-        self._index = config.index
+        self.index = config.index
         self._masks = masks
         self._sums = sums
         self._narrow = masks is not None and masks.narrow
@@ -165,7 +165,7 @@ class Learner:
                     training,
                     seed=work.seed,
                     client=self.client,
-                    index=self._index,
+                    index=self.index,
                     round=round,
                     kept=own,
                     instruction=call.instruction,
@@ -249,7 +249,7 @@ class Learner:
     def _own(self) -> Examples:
         """The examples on which the device evaluates models: those that it holds out or, if there
         are none, those on which it trains."""
-        return self._task.validation(self._index) or self.examples
+        return self._task.validation(self.index) or self.examples
 
     def job(self, call: Call, step: int) -> Job:
         """The training for a call, to be done with that of other devices.
@@ -373,7 +373,7 @@ class Learner:
 
     def _mask(self, round: int) -> Mask | None:
         """The coordinates to train for a call of this round; None: all."""
-        return None if self._masks is None else self._masks.of(self.client, self._index, round)
+        return None if self._masks is None else self._masks.of(self.client, self.index, round)
 
     def _compressed(
         self, delta: Vector, mask: Mask | None, before: State, seed: int, round: int

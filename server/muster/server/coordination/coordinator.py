@@ -151,7 +151,9 @@ class Coordinator:
 
             secure = SecureSums(
                 settings.secure, config.sum_format, self._rule.kind, config.seed, lockstep,
-                formats.entries, fleet.devices, self.sums, worker, tell,
+                formats.entries, settings.minimum,
+                {client: device.index for client, device in fleet.devices.items()},
+                self.sums, worker, tell,
             )  # fmt: skip
         self._presence = Presence(
             settings, lockstep, fleet, config.shared, self.receiver, self.versions, self._time,

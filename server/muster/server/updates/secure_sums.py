@@ -74,7 +74,8 @@ class SecureSums:
 
     Args:
         rule: the name of the aggregator.
-        clients: all devices of the run, in an order that never changes.
+        least: the fewest updates of a sum; a sum of fewer is not opened.
+        indices: of all devices of the run, their places in the population.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class SecureSums:
         seed: int,
         lockstep: bool,
         parameters: int,
-        clients: Iterable[str],
+        least: int,
+        indices: Mapping[str, int],
         sums: PartialSums,
         worker: WorkerThread,
         tell: Tell,
@@ -97,7 +99,8 @@ class SecureSums:
         self._seed = seed
         self._lockstep = lockstep
         self._parameters = parameters
-        self._index = {client: index for index, client in enumerate(clients)}
+        self._least = max(least, LEAST)
+        self._index = indices
         self._sums = sums
         self._worker = worker
         self._tell = tell
@@ -142,8 +145,8 @@ class SecureSums:
             self._index[update.update.key.client]: _Member(update, weight, bound)
             for update, weight, bound in zip(held, weights, self.bounds(held, weights), strict=True)
         }
-        if len(members) < LEAST:
-            self._tell(SecureSumFailed(round, None, len(members), LEAST, len(members)))
+        if len(members) < self._least:
+            self._tell(SecureSumFailed(round, None, len(members), self._least, len(members)))
             return [], everybody
         self._warn_of_clipping(round, held)
         settings = self._settings
@@ -155,6 +158,7 @@ class SecureSums:
                 round,
                 number,
                 sharing.threshold,
+                self._least,
                 neighbours,
                 padded_sum(self._parameters, self._format.grid),
                 self._format.plain,
@@ -210,6 +214,7 @@ class _Attempt:
         round: int,
         number: int,
         threshold: int,
+        least: int,
         neighbours: Mapping[int, Sequence[int]],
         total: PaddedSum,
         plain: bool,
@@ -225,6 +230,7 @@ class _Attempt:
         self._members = members
         self._round = round
         self._threshold = threshold
+        self._least = len(members) if together else max(threshold, least)
         self._neighbours = neighbours
         self._total, self._plain = total, plain
         self._sums = sums
@@ -232,7 +238,6 @@ class _Attempt:
         self._tell = tell
         self._number = number
         self._patience = patience
-        self._together = together
         self._name = secrets.token_bytes(16)
 
     def clients(self, devices: Iterable[int]) -> set[str]:
@@ -269,10 +274,9 @@ class _Attempt:
         return opened
 
     def _goes_on(self, step: SumStep, answered: Collection[int]) -> bool:
-        needed = len(self._members) if self._together else self._threshold
-        if len(answered) < needed:
-            self._fail(step, len(answered), needed)
-        return len(answered) >= needed
+        if len(answered) < self._least:
+            self._fail(step, len(answered), self._least)
+        return len(answered) >= self._least
 
     def _fail(self, step: SumStep, answered: int, needed: int) -> None:
         members = len(self._members)
