@@ -264,3 +264,9 @@ def test_the_example_learns(tmp_path: Path) -> None:
 
 def test_a_source_is_described_once() -> None:
     assert all(kind.__doc__ for kind in SOURCES.built_in.values())
+
+
+def test_the_name_of_a_data_set_of_the_hub_is_refused_with_what_to_do() -> None:
+    source = SOURCES.parse({"kind": "datasets", "path": "ylecun/mnist", "label": "label"})
+    with pytest.raises(ConfigError, match=r"ylecun/mnist does not exist; .*save_to_disk\(FOLDER\)"):
+        source.check()  # type: ignore[attr-defined]

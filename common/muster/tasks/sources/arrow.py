@@ -63,6 +63,10 @@ class SavedDataset(DataTable):
     """
 
     needs = "datasets", "datasets"
+    hint = (
+        ". Write a data set of the hub to a folder first, so that all processes read the same: "
+        "datasets.load_dataset(NAME).save_to_disk(FOLDER)"
+    )
 
     split: Text = "train"
     """The split for training, if there are several."""

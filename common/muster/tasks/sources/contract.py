@@ -54,6 +54,9 @@ class DataSource(Plugin):
     needs: ClassVar[tuple[str, str] | None] = None
     """A module that it imports, and the extra of muster that has it."""
 
+    hint: ClassVar[str] = ""
+    """What to do if the path does not exist, besides looking for a slip in it."""
+
     path: Text
     """The file, or the folder, with the examples; relative to the scenario file."""
 
@@ -71,7 +74,7 @@ class DataSource(Plugin):
             if not Path(path).exists():
                 raise ConfigError(
                     f"task.source: {path} does not exist; expected a path relative to the "
-                    f"scenario file"
+                    f"scenario file{self.hint}"
                 )
         if self.needs is not None and find_spec(self.needs[0]) is None:
             raise ConfigError(
