@@ -364,6 +364,8 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
             RAN_DRY,
             marks=pytest.mark.soak,
         ),
+        # Updates come while a run fails on a full disk, and again when it is resumed.
+        (72001444, (DiskFull("upload", 0),), "completed"),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(

@@ -24,10 +24,12 @@ _DECIDED = {
     "FROM answers ORDER BY round, client",
     "contributions": "SELECT round, client, call_round, base_version, staleness, weight, examples, "
     "loss, steps FROM contributions WHERE outcome = 'folded' ORDER BY call_round, client",
-    # What a device sends again changes nothing of what was decided first.
+    # What a device sends again changes nothing of what was decided first. What came while a run
+    # failed, whose disk was full, is late, and comes again when the run is resumed.
     "outcomes": "SELECT call_round, client, outcome, iif(outcome = 'late', '', reason), "
     "min(rowid) > 0 FROM contributions "
-    "WHERE outcome <> 'duplicate' GROUP BY call_round, client ORDER BY call_round, client",
+    "WHERE outcome <> 'duplicate' AND reason IS NOT 'round closed' "
+    "GROUP BY call_round, client ORDER BY call_round, client",
     "estimates": "SELECT round, name, value FROM estimates ORDER BY round, name",
     "valuations": "SELECT * FROM valuations ORDER BY round, client",
     "shared_work": "SELECT * FROM shared_work ORDER BY client",
