@@ -22,7 +22,7 @@ from muster.emulator.runs.supervisor import Supervisor
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 
-PREPARED = {"examples": [10, 10], "schema": [{"name": "w", "shape": [4]}]}
+PREPARED = {"examples": [10, 10], "left_out": 0, "schema": [{"name": "w", "shape": [4]}]}
 
 
 class Backend:
