@@ -164,17 +164,21 @@ async def make_world(
     """
     time = time or WallClock()
     schema = schema_of({"w": (parameters,)})
+    settings = ServerSettings.model_validate({"rounds": 1, **server})
     config = ServerProcess(
         run="run",
         seed=1,
         clock=clock,
-        server=ServerSettings.model_validate({"rounds": 1, **server}),
+        server=settings,
         task="{}",
         training=training,
         population=[PopulationMember(client=client, group="g", examples=10) for client in clients],
         calls_ahead=calls_ahead,
         masks=dict(masks or {}),
         partial_sums=["g"] if partial_sums else [],
+        sum_format=None
+        if settings.secure is None
+        else settings.secure.format(len(clients), examples=10),
         units=halves(parameters) if masks else [],
         shared={} if shared is None else {"g": shared},
         schema_=[TensorShape(name="w", shape=[parameters])],

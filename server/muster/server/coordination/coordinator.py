@@ -145,7 +145,7 @@ class Coordinator:
             patience,
         )  # fmt: skip
         secure = None
-        if settings.secure is not None and config.sum_format is not None:
+        if settings.secure and config.sum_format:
             # Other runs do without the library for cryptography.
             from muster.server.updates.secure_sums import SecureSums
 

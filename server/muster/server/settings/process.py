@@ -1,6 +1,8 @@
 """The configuration of the server's process."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from muster.common.clock_kinds import ClockKind, is_lockstep
 from muster.common.compression import AnyCodec
@@ -123,7 +125,8 @@ class ServerProcess(Section):
     """The groups whose processes hold the updates of their devices and send sums of them."""
 
     sum_format: SumFormat | None = None
-    """How devices send their updates for secure sums. Absent: sums are not secure."""
+    """How devices send their updates for secure sums. Absent: sums are not secure, and then
+    `server.secure` is absent too."""
 
     on_error_fail: list[str] = Field(default_factory=list)
     """The groups in which an error in the training of a device ends the run."""
@@ -163,6 +166,12 @@ class ServerProcess(Section):
     nursery: int | None = None
     """Descriptor of the socket at which a nursery of this machine takes the server's orders. It
     forks the evaluation. Absent: the server starts the evaluation as its child."""
+
+    @model_validator(mode="after")
+    def _no_secure_sum_is_asked_for_openly(self) -> Self:
+        if (self.server.secure is None) != (self.sum_format is None):
+            raise ValueError("sum_format: expected with server.secure, and not without it")
+        return self
 
     @property
     def lockstep(self) -> bool:
