@@ -15,7 +15,7 @@ PAGES = ROOT / "docs" / "studies"
 COLUMNS = ["what the paper states", "what we ran", "theirs", "ours", "holds?"]
 OF_THEORY = ["theory states", "what we ran", "expected", "ours", "holds?"]
 """The columns of a study without a paper."""
-ANSWERS = ("yes", "in part", "no", "not run")
+ANSWERS = ("yes", "in part", "no", "not run", "our addition")
 """What a row answers with: whether the statement holds, or that nothing was run that could show it.
 A reason may follow."""
 
