@@ -301,7 +301,7 @@ class ProcessConfigs:
             ConfigError: something has changed that binds the run.
             LedgerError: the ledger cannot be read.
         """
-        users = prepared["left_out"]
+        users = prepared.get("left_out", 0)
         without = [left_out_text(users, self.scenario.devices)] if users else []
         return [*without, *require_unchanged(inputs_in(self.folder), self.folder, prepared)]
 
