@@ -11,16 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.calls.secure_sums import SecureDevice
+from muster.client.calls.partial_sums import HeldUpdates
+from muster.client.calls.secure_sums import SecureDevice, SecureSteps
+from muster.client.calls.training_runner import TrainingRunner
 from muster.client.device.memory import StoredUpdate
 from muster.client.device.opened import OpenedSums
+from muster.client.life.settings import ClockSettings
+from muster.common.clock import WallClock
+from muster.common.compression import Whole
 from muster.common.events import Event, SecureStep, SecureSumFailed
 from muster.common.exact_sum import ExactSum, Term
-from muster.common.exchange import Key, Update
+from muster.common.exchange import Key, SumRequest, Update
 from muster.common.secure.keys import PrivateKey, pad_key
 from muster.common.secure.padded import padded_sum
 from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, decode_step
+from muster.common.seeds import stream
 from muster.server.runtime.worker import WorkerThread
 from muster.server.settings.secure import Secure
 from muster.server.updates.secure_sums import OpenedSum, SecureSums
@@ -514,3 +520,28 @@ def test_a_device_does_not_stand_for_another_one(tmp_path: Path) -> None:
     difference of the two sums would be that of two updates."""
     _, second, third, fourth = CLIENTS[:4]
     assert attempted(Devices(tmp_path), {fourth: 0, second: 1, third: 2}, alive=3) == [None]
+
+
+@pytest.mark.parametrize("told", [7, 8])
+async def test_a_device_rounds_by_its_own_seed_whatever_the_server_says(told: int) -> None:
+    """From sums with other draws of one device, its entries would follow more exactly."""
+    vector = np.linspace(-0.93, 0.71, PARAMETERS, dtype=np.float32)  # between the steps
+    update = Update(Key("a", 4, 1), 1, bytes(16), vector.nbytes, 0.0, 0.0, 0.0)
+    stored = StoredUpdate(update, vector.tobytes())
+    memory = SimpleNamespace(update_for=lambda call: stored)
+    devices: Any = {"a": SimpleNamespace(seed=7, index=0, memory=memory)}
+    runner = TrainingRunner(ClockSettings(), None, WallClock())
+    format = Secure(range=1.0, bits=4, rounding="stochastic", plain=True).format(3, 1)
+    held = HeldUpdates(devices, Whole(kind="none"), runner, secret=True)
+    steps = SecureSteps(devices, held, runner, format)
+    batch: Any = SimpleNamespace(
+        calls=[SimpleNamespace(key=update.key)],
+        work=SimpleNamespace(entries=PARAMETERS, seed=told),
+    )
+    step = StepRequest(SumStep.UPDATE, b"a" * 16, 0).encoded()
+    request = SumRequest(1, [1.0], begins=True, ends=True, step=step)
+    _, body = await steps.take(batch, request)
+    right = padded_sum(PARAMETERS, format.grid)
+    term = Term(lambda start, stop: vector[start:stop], 1.0, 1.0)
+    right.add_term(term, stream(7, "secure grid", "a", 4))
+    assert bytes(body) == right.encoded()

@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from hashlib import sha256
 from struct import pack
 
+import numpy as np
+
 from muster.client.calls.call_batch import CallBatch
 from muster.client.calls.partial_sums import HeldUpdates
 from muster.client.calls.training_runner import TrainingRunner
 from muster.client.device.learner import Learner
 from muster.client.device.memory import StoredUpdate
 from muster.client.device.opened import OpenedSums
-from muster.client.device.training_config import TrainingConfig
 from muster.common.errors import RemoteProtocolError
 from muster.common.exact_sum import Term
-from muster.common.exchange import Body, Call, Key, SumHeader, SumRequest
+from muster.common.exchange import Body, Call, SumHeader, SumRequest
 from muster.common.secure.graph import LEAST
 from muster.common.secure.grid import SumFormat
 from muster.common.secure.keys import PrivateKey, derived_key, pad_key, seal, unseal
@@ -263,18 +264,22 @@ class SecureSteps:
         """
         device, step = self._device(batch), decode_step(request.step)
         (call,), (weight,) = batch.calls, request.weights
-        stored, total = self._devices[call.key.client].memory.update_for(call), None
+        learner = self._devices[call.key.client]
+        stored, total = learner.memory.update_for(call), None
         if device.needs_update(step) and stored is not None:
             term = self._held.term(stored, weight, batch.work.entries)
-            total = await self._runner.run(self._weighted, term, batch.work, call.key)
+            # A server that could choose the seed would learn more of an entry than its rounded
+            # value.
+            draws = stream(learner.seed, "secure grid", call.key.client, call.key.round)
+            total = await self._runner.run(self._weighted, term, batch.work.entries, draws)
         reply = await self._runner.run(device.reply, step, call, weight, stored, total)
         missing = [call.key.client] if reply is None else []
         body = reply or b""
         return SumHeader(request.number, len(body), checksum(body), missing), body
 
-    def _weighted(self, term: Term, work: TrainingConfig, key: Key) -> PaddedSum:
-        total = padded_sum(work.entries, self._format.grid)
-        total.add_term(term, stream(work.seed, "secure grid", key.client, key.round))
+    def _weighted(self, term: Term, entries: int, draws: np.random.Generator) -> PaddedSum:
+        total = padded_sum(entries, self._format.grid)
+        total.add_term(term, draws)
         return total
 
     def _device(self, batch: CallBatch) -> SecureDevice | PlainDevice:

@@ -55,6 +55,8 @@ class Learner:
     Attributes:
         faulty: whether the scenario has faults of the device's updates.
         rational: whether the device asks if a model serves it.
+        index: its place in the population.
+        seed: the scenario's, from the device's own configuration.
 
     Args:
         module: the pack's scratch module; its parameters on entry do not matter.
@@ -65,7 +67,6 @@ class Learner:
         lockstep: whether a round waits for every device that it called.
         masks: the masks of the device's group; None: it trains the whole model.
         faults: the faults of its updates.
-        seed: the scenario's, for these faults.
         utility: how the device decides whether a model serves it; None: it does not ask.
         step_s: scenario seconds of a step of its life.
         sums: how it sends its updates for secure sums; None: it sends them by themselves.
@@ -97,7 +98,7 @@ class Learner:
         self._task = task
         self._module = module
         self._codec = codec
-        self.index = config.index
+        self.index, self.seed = config.index, seed
         self._masks = masks
         self._sums = sums
         self._narrow = masks is not None and masks.narrow
