@@ -22,7 +22,7 @@ from muster.emulator.runs.supervisor import Supervisor
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.settings.process import ServerProcess
 
-PREPARED = {"examples": [10, 10], "left_out": 0, "schema": [{"name": "w", "shape": [4]}]}
+PREPARED = {"examples": [10, 10], "schema": [{"name": "w", "shape": [4]}]}
 
 
 class Backend:
@@ -69,6 +69,7 @@ class Backend:
     async def times(self, number: int, name: str) -> None:
         """Return when a program has been started so often."""
         while self.started.count(name) < number:
+            assert "close" not in self.started, "the run has ended"
             self.happened.clear()
             await self.happened.wait()
 
@@ -102,6 +103,7 @@ class Backend:
 
     async def close(self) -> None:
         self.started.append("close")
+        self.happened.set()
 
     def cause_of(self, name: str) -> str:
         return self.causes.get(name, "")
