@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from tests.integration.turns import killed_at_turns
 
 from muster.common.config import validate
 from muster.emulator.scenario.scenario import Scenario
@@ -39,21 +41,9 @@ def model(folder: Path, kills: Sequence[KillAt] = (), **more: Any) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-EVENTS: Sequence[Literal["round_opened", "received", "round_committed"]] = (
-    "round_opened",
-    "received",
-    "round_committed",
-)
-KILLS = [
-    KillAt(process, event, round)
-    for process, first in (("dev-0001", 1), ("server", 2))
-    for round, event in enumerate(EVENTS, start=first)
-]
-
-
 def test_kills_leave_the_model_of_a_run_without_kills(tmp_path: Path) -> None:
     whole = model(tmp_path / "whole")
-    assert model(tmp_path / "killed", KILLS) == whole
+    assert model(tmp_path / "killed", killed_at_turns(1)) == whole
     assert model(tmp_path / "pack", group={"devices_per_process": 3}) == whole
     assert model(tmp_path / "plain", group={"training": {"augmentations": []}}) != whole
 

@@ -4,11 +4,12 @@ import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.integration.turns import killed_at_turns
 
 from muster.client.training.trainer import TRAINERS, Trained
 from muster.common.config import validate
@@ -58,21 +59,9 @@ def model(folder: Path, kills: Sequence[KillAt] = (), **more: Any) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-EVENTS: Sequence[Literal["round_opened", "received", "round_committed"]] = (
-    "round_opened",
-    "received",
-    "round_committed",
-)
-KILLS = [
-    KillAt(process, event, round)
-    for process, first in (("dev-0001", 2), ("server", 3))
-    for round, event in enumerate(EVENTS, start=first)
-]
-
-
 def test_kills_leave_the_model_of_a_run_without_kills(tmp_path: Path) -> None:
     whole = model(tmp_path / "whole")
-    assert model(tmp_path / "killed", KILLS) == whole
+    assert model(tmp_path / "killed", killed_at_turns(2)) == whole
     assert model(tmp_path / "pack", devices_per_process=3) == whole
 
 
