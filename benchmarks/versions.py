@@ -32,6 +32,9 @@ from muster.emulator.launch.placement import place
 _WARM_S = 0.12
 """Seconds of a turn before the measurement, because the caches held another fleet's data."""
 
+_WARM_ENTRIES = 300_000_000
+"""Entries of updates in the rounds before the first turn: 3,000 rounds of 10 x 10,000."""
+
 _MANY = 9_000_000
 """The configured rounds of a run; more than any measurement waits for."""
 
@@ -127,7 +130,7 @@ def fleets(
                 own = Path(folder) / str(number)
                 own.mkdir()
                 found.append(CheckoutFleet(checkout.resolve(), clients, parameters, own))
-                found[-1].wait_for(max(3, 30_000 // clients))
+                found[-1].wait_for(max(3, _WARM_ENTRIES // (clients * parameters)))
                 found[-1].signal(signal.SIGSTOP)
             yield found
         finally:
