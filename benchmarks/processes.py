@@ -36,6 +36,15 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def precise_cpu_s(pid: int) -> float:
+    """The same to a nanosecond, without the threads of the process that have ended."""
+    used = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has ended
+            used += int((thread / "schedstat").read_text().split()[0])
+    return used / 1e9
+
+
 def resident_mib(pid: int) -> float:
     """The memory of a process that is not swapped out, MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -24,8 +24,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from processes import tree
+from processes import precise_cpu_s, tree
 
 from muster.emulator.launch.placement import place
 
@@ -37,6 +38,15 @@ _WARM_ENTRIES = 300_000_000
 
 _MANY = 9_000_000
 """The configured rounds of a run; more than any measurement waits for."""
+
+
+class Turn(NamedTuple):
+    """The mean round of a turn: its length, and the processor time of the server and of all other
+    processes, ms."""
+
+    round: float
+    server: float
+    others: float
 
 
 class CheckoutFleet:
@@ -56,7 +66,7 @@ class CheckoutFleet:
             env={**os.environ, "TMPDIR": str(folder)},
         )
         self._folder = folder
-        self.times_ms: list[float] = []
+        self.turns: list[Turn] = []
 
     def signal(self, number: int) -> None:
         """Send a signal to all processes of the fleet."""
@@ -95,18 +105,29 @@ class CheckoutFleet:
                     place(pid, cores)
 
     def run(self, seconds: float, apart: bool) -> None:
-        """Let the fleet run for one turn, measure its mean round time, and stop it again."""
+        """Let the fleet run for one turn, measure its mean round, and stop it again."""
         if apart:
             self.place_apart()
         self.signal(signal.SIGCONT)
         time.sleep(_WARM_S)
-        rounds, began = self.rounds(), time.perf_counter()
+        rounds, began, cpu_s = self.rounds(), time.perf_counter(), self._cpu_s()
         time.sleep(seconds)
         more, took_s = self.rounds() - rounds, time.perf_counter() - began
+        used_s = [after - before for after, before in zip(self._cpu_s(), cpu_s, strict=True)]
         self.signal(signal.SIGSTOP)
         if not more:
             sys.exit(f"{self.checkout}: no round in {took_s:.1f} s; take longer turns (--seconds)")
-        self.times_ms.append(1000 * took_s / more)
+        self.turns.append(Turn(*(1000 * s / more for s in (took_s, *used_s))))
+
+    def _cpu_s(self) -> tuple[float, float]:
+        """The processor time that the server, and all other processes, have used so far."""
+        server = others = 0.0
+        for pid in tree(self._process.pid):
+            if b"muster.server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                server += precise_cpu_s(pid)
+            else:
+                others += precise_cpu_s(pid)
+        return server, others
 
     def end(self) -> None:
         """End all processes of the fleet."""
@@ -151,12 +172,16 @@ def main() -> None:
         for _ in range(settings.turns):
             for fleet in random.sample(found, len(found)):
                 fleet.run(settings.seconds, settings.apart)
-    first = found[0].times_ms
-    print(f"{'ms a round':>12} {'of the first':>14}")
+    print("ms a round, and of the first: length, CPU of the server, CPU of the other processes")
     for fleet in found:
-        of_first = statistics.median(a / b for a, b in zip(fleet.times_ms, first, strict=True))
-        median = statistics.median(fleet.times_ms)
-        print(f"{median:12.3f} {of_first:14.3f}  {fleet.checkout}")
+        print(*compared(fleet.turns, found[0].turns), f" {fleet.checkout}")
+
+
+def compared(turns: Sequence[Turn], first: Sequence[Turn]) -> Iterator[str]:
+    """The median of each column, and that of its ratios to the first fleet's turns."""
+    for own, other in zip(zip(*turns, strict=True), zip(*first, strict=True), strict=True):
+        ratio = statistics.median(a / b for a, b in zip(own, other, strict=True))
+        yield f"{statistics.median(own):9.3f} {ratio:6.3f}"
 
 
 if __name__ == "__main__":
