@@ -12,13 +12,14 @@ import os
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from muster.server.updates.memory import MEMORY
+from muster.simulation.faults import DiskFull
 
 _PAGE = 512
 
@@ -42,7 +43,7 @@ class Disk:
         writes: number of writes by kind.
 
     Args:
-        strikes: kind of file to the number of the write from which on the disk is full for it.
+        strikes: the faults after which the disk is full for a kind of file.
         journal_written: called with what was written to the journal.
     """
 
@@ -50,14 +51,14 @@ class Disk:
         self,
         folder: Path,
         random: Random,
-        strikes: Mapping[str, int],
+        strikes: Iterable[DiskFull],
         journal_written: Callable[[bytes], None] = lambda data: None,
     ) -> None:
         self.folder = folder
         self.full = set[str]()
         self.writes = Counter[str]()
         self._random = random
-        self._strikes = strikes
+        self._strikes: dict[str, DiskFull] = {fault.what: fault for fault in strikes}
         self._journal_written = journal_written
         self._synced: set[Path] = set()
         self._overwritten: list[tuple[int, bytes]] = []  # of the memory since it was synced
@@ -79,8 +80,13 @@ class Disk:
 
     def has_room(self, what: str) -> bool:
         """Count a write of kind `what`, and return whether there is room for it."""
-        if self.writes[what] == self._strikes.get(what):
-            self.full.add(what)
+        fault = self._strikes.get(what)
+        if fault is not None:
+            failing = self.writes[what] - fault.write
+            if failing == 0:
+                self.full.add(what)
+            elif failing == fault.fails:
+                self.full.discard(what)
         self.writes[what] += 1
         return what not in self.full
 
@@ -180,6 +186,8 @@ class Disk:
             path.write_bytes(bytes(torn))
         elif fate < 0.7:
             path.write_bytes(b"")
+        elif fate < 0.75:  # its new length was not synced
+            os.truncate(path, self._random.randrange(path.stat().st_size + 1))
 
 
 def _replace(path: Path) -> None:

@@ -168,7 +168,9 @@ def _group(random: Random, name: str) -> Values:
 
 
 def _utility(random: Random) -> Values:
-    return random.choice([{}, {"tolerance": 0.1}, {"test": "fitted", "threshold": "weight"}])
+    return random.choice(
+        [{}, {"tolerance": 0.1, "forced_rounds": 3}, {"test": "fitted", "threshold": "weight"}]
+    )
 
 
 # --- features ------------------------------------------------------------------------------------

@@ -100,23 +100,31 @@ class DiskFull:
         what: the kind of file: "ledger" (a commit), "journal", "model", "upload" or
             "memory".
         write: number of the first write of that kind that fails.
+        fails: the number of writes that fail before there is room again; None: all of them.
     """
 
     what: Written
     write: int
+    fails: int | None = None
+
+
+RogueKind = Literal["header", "empty", "unread", "forged"]
+
+HOLDING: Sequence[RogueKind] = ("header", "empty", "unread")
+"""What a hostile device does that holds transfers open. It needs a large model."""
 
 
 @dataclass(frozen=True)
 class Rogue:
-    """A hostile device: it accepts every call, opens transfers without continuing them, and gives
-    up when the server has ended them.
+    """A hostile device: it accepts every call, does not do what was agreed, and gives up.
 
     Attributes:
-        kind: the transfers that it opens: uploads that send only the header ("header"), uploads
-            with empty chunks ("empty"), or downloads that it does not read ("unread").
+        kind: what it does: uploads that send only the header ("header"), uploads with empty chunks
+            ("empty"), downloads that it does not read ("unread"), or bodies and calls that it has
+            made up ("forged").
     """
 
-    kind: Literal["header", "empty", "unread"]
+    kind: RogueKind
 
 
 _WRITTEN: Sequence[Written] = ("ledger", "ledger", "journal", "model", "upload", "memory")
@@ -147,13 +155,13 @@ class HistoryExtent:
     processes: dict[str, int]
 
 
-def drawn(random: Random, extent: HistoryExtent, rogue: bool, rounds: int) -> list[Fault]:
-    """Draw up to four faults of a history, and a hostile device if `rogue` is true. In half of the
+def drawn(
+    random: Random, extent: HistoryExtent, hostile: Sequence[RogueKind], rounds: int
+) -> list[Fault]:
+    """Draw up to four faults of a history, and a hostile device of one of the kinds. In half of the
     histories one of the faults is the death of the server, a device or both, at a turn of one of
     `rounds` rounds."""
-    faults: list[Fault] = []
-    if rogue:
-        faults.append(Rogue(random.choice(["header", "empty", "unread"])))
+    faults: list[Fault] = [Rogue(random.choice(hostile))] if hostile else []
     number = random.choice([0, 1, 1, 2, 2, 3, 4])
     faults += [_one(random, extent) for _ in range(number)]
     if random.random() < 0.5:
@@ -190,4 +198,4 @@ def _one(random: Random, extent: HistoryExtent) -> Fault:
         return PowerCut(step)
     if kind < 0.93:
         return ClockJump(step, random.choice([-3600.0, -1.0, 1.0, 3600.0]))
-    return DiskFull(random.choice(_WRITTEN), random.randrange(8))
+    return DiskFull(random.choice(_WRITTEN), random.randrange(8), random.choice([None, 1, 3]))

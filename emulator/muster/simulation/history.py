@@ -143,7 +143,7 @@ class History:
         self.faults = list(faults)
         self._journal = folder / "journal.jsonl"
         self._random = Random(seed)
-        strikes: dict[str, int] = {f.what: f.write for f in faults if isinstance(f, DiskFull)}
+        strikes = [fault for fault in faults if isinstance(fault, DiskFull)]
         self._disk = Disk(folder, self._random, strikes, self._journal_written)
         self._loop = VirtualLoop(self._random, self._before_step, most_s)
         self._most_steps = most_steps

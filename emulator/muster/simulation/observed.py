@@ -32,12 +32,12 @@ LEDGER: Mapping[str, str] = MappingProxyType(
         **{
             f"a device declined: {reason}": f"FROM answers WHERE decision = 'decline' AND "
             f"reason = '{reason}'"
-            for reason in ("offline", "battery", "unwilling", "no gain")
+            for reason in ("offline", "battery", "unwilling", "no gain", "slot taken")
         },
         **{
             f"a device gave up: {reason}": f"FROM answers WHERE decision = 'abort' AND "
             f"reason = '{reason}'"
-            for reason in ("drop-out", "interrupted", "slot taken")
+            for reason in ("drop-out", "interrupted")
         },
         "a device declined for several steps": "FROM answers WHERE away_steps > 1",
         "a device told covariates": "FROM answers WHERE x IS NOT NULL",
@@ -68,7 +68,7 @@ LEDGER: Mapping[str, str] = MappingProxyType(
         **{
             f"an update was dropped: {reason}": f"FROM contributions WHERE outcome = 'dropped' AND "
             f"reason = '{reason}'"
-            for reason in ("drop-out", "interrupted", "goal reached", "stale", "deadline")
+            for reason in ("drop-out", "interrupted", "goal reached", "stale", "sum missing")
         },
         **{
             f"an update was refused: {reason}": f"FROM contributions WHERE outcome = 'refused' AND "
@@ -91,8 +91,6 @@ LEDGER: Mapping[str, str] = MappingProxyType(
         "work on a shared link was under way at the end": "FROM shared_work",
         "the rule kept a state": "FROM aggregator_state",
         "an estimate of the rule was entered": "FROM estimates",
-        "a version was evaluated twice a round": "FROM evaluations GROUP BY round "
-        "HAVING count(*) > 1",
         "the run was begun by several servers": "FROM run WHERE incarnation > 1",
         "the run was begun by more than three servers": "FROM run WHERE incarnation > 3",
         "bytes travelled after the last round": "FROM run WHERE bytes_up + bytes_down > 0",

@@ -11,11 +11,21 @@ import grpc
 from muster.client.processes.config import PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import read_credentials
-from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Reason, Update
+from muster.common.exchange import (
+    Answer,
+    Call,
+    Decision,
+    Fingerprint,
+    Identity,
+    Key,
+    Reason,
+    Update,
+)
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire.bodies import checksum, chunks
 from muster.wire.handlers import attend
 from muster.wire.transport import Transport
 
@@ -25,8 +35,7 @@ _HOLD_S = 90.0
 
 
 class RoguePack:
-    """A pack that accepts every call, opens transfers without continuing them, and gives up when
-    the server has ended them.
+    """A pack that accepts every call, does not do what was agreed, and gives up.
 
     Args:
         kind: as in `muster.simulation.faults.Rogue`.
@@ -44,7 +53,7 @@ class RoguePack:
             Identity(member.client, len(task.client(member.index)), config.capacity, member.z)
             for member in config.devices
         ]
-        self._schema_bytes = 0
+        self._body_bytes = 0
 
     async def live(self) -> None:
         """Run until the server says goodbye."""
@@ -67,7 +76,10 @@ class RoguePack:
             metadata=((TOKEN, read_credentials(Path(self._config.credentials)).shown),),
         )
         metadata = ((SESSION, reply.enrolled.session),)
-        self._schema_bytes = messages.decode_schema(reply.enrolled.schema).body_bytes
+        parameters = messages.decode_schema(reply.enrolled.schema).parameters
+        self._body_bytes = self._config.compression.length(parameters)
+        if self._kind == "forged":  # this stream is soon replaced by the next
+            attend(self._channel)(metadata=metadata)
         stream: Any = attend(self._channel)(metadata=metadata)
         beating = asyncio.create_task(self._beat(stream, reply.enrolled.heartbeat_s))
         try:
@@ -91,7 +103,10 @@ class RoguePack:
                 return True
             for call in message.calls:
                 await stream.write(self._answer(call, Decision.ACCEPT))
-                await asyncio.gather(*(self._hold(call, metadata) for _ in range(_TRANSFERS)))
+                if self._kind == "forged":
+                    await self._forge(call, metadata)
+                else:
+                    await asyncio.gather(*(self._hold(call, metadata) for _ in range(_TRANSFERS)))
                 await stream.write(self._answer(call, Decision.ABORT))
         return False
 
@@ -122,10 +137,45 @@ class RoguePack:
                 finally:
                     ended.set()
 
+    async def _forge(self, call: Call, metadata: Any) -> None:
+        """Send an update for a call that nobody has made, two bodies under one key at the same
+        time, and a third one under it when it has been judged; ask for the model of another
+        round."""
+        client, round, attempt = call.key
+        body = b"\xff" * self._body_bytes  # not finite, or malformed
+        foreign = self._update(Key(client, round, attempt + 100), body)
+        await self._submit(foreign, body, metadata)
+        update = self._update(call.key, body)
+        begun = asyncio.create_task(
+            self._submit(update._replace(checksum=bytes(16)), body[:1], metadata)
+        )
+        await self._submit(update, body, metadata)
+        await begun
+        await self._submit(update._replace(checksum=b"\xff" * 16), body, metadata)
+        request = pb.FetchRequest(
+            version=call.base_version, chunk_bytes=4096, client=client, round=round + 100
+        )
+        with suppress(grpc.aio.AioRpcError):
+            await self._fleet.Fetch(request, metadata=metadata).read()
+
+    async def _submit(self, update: Update, body: bytes, metadata: Any) -> None:
+        """Send some bytes as the body of an update."""
+
+        async def parts() -> AsyncIterator[pb.SubmitMessage]:
+            yield messages.encode_submit(update, 0)
+            for chunk in chunks(body):
+                yield pb.SubmitMessage(chunk=bytes(chunk))
+
+        with suppress(grpc.aio.AioRpcError):
+            await self._fleet.Submit(parts(), metadata=metadata)
+
+    def _update(self, key: Key, body: bytes) -> Update:
+        examples = next(i.examples for i in self._identities if i.client == key.client)
+        return Update(key, examples, checksum(body), len(body), 0.0, 0.0, 0.0, steps=1)
+
     async def _parts(self, call: Call, ended: asyncio.Event) -> AsyncIterator[pb.SubmitMessage]:
-        examples = next(i.examples for i in self._identities if i.client == call.key.client)
-        update = Update(call.key, examples, bytes(16), self._schema_bytes, 0.0, 0.0, 0.0)
-        yield messages.encode_submit(update, 0)
+        update = self._update(call.key, bytes(self._body_bytes))
+        yield messages.encode_submit(update._replace(checksum=bytes(16)), 0)
         while not ended.is_set():
             await self._clock.sleep_until(self._clock.monotonic() + 1.0)
             if self._kind == "empty":

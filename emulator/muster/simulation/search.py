@@ -14,7 +14,15 @@ import torch
 
 from muster.common.errors import ConfigError
 from muster.server.rounds.modes import contract
-from muster.simulation.faults import Break, Fault, HistoryExtent, Kill, drawn
+from muster.simulation.faults import (
+    HOLDING,
+    Break,
+    Fault,
+    HistoryExtent,
+    Kill,
+    RogueKind,
+    drawn,
+)
 from muster.simulation.fleet import scenario_named
 from muster.simulation.history import RAN_DRY, History, HistoryOutcome
 from muster.simulation.invariants import Undisturbed, broken_by, undisturbed_in
@@ -52,10 +60,12 @@ class Reference:
     undisturbed: Undisturbed
 
     @property
-    def may_be_hostile(self) -> bool:
-        """Whether a device may hold transfers open: models travel in chunks, it is alone in its
-        process, no link is so slow that the server has more patience than with a stall, and the
-        others are enough for a version, if the run ends after a number of versions."""
+    def hostile(self) -> Sequence[RogueKind]:
+        """The kinds of hostile devices that the fleet may have. Such a device is alone in its
+        process, no other waits for it to want a channel slot, and the others are enough for a
+        version, if the run ends after a number of versions. It may hold transfers open if models
+        travel in chunks, and no link is so slow that the server has more patience than with a
+        stall."""
         packs, server, mode = (
             self.programs.packs,
             self.programs.server,
@@ -64,8 +74,11 @@ class Reference:
         alone = len(min(packs, key=lambda pack: pack.name).devices) == 1 < len(packs)
         others = sum(len(pack.devices) for pack in packs) - 1
         enough = not mode.counts_versions or mode.completion(None, None).least <= others
+        slots = any(line.slots is not None for line in server.shared.values())
+        if not alone or slots or not enough:
+            return ()
         large = server.tensors.body_bytes > INLINE_BYTES
-        return alone and enough and not server.shared and large
+        return (*HOLDING, "forged") if large and not server.shared else ("forged",)
 
 
 class Unsound(Exception):
@@ -155,9 +168,9 @@ class Simulator:
         random = Random(seed)
         fleet = f"fleet-{seed // HISTORIES_OF_A_FLEET}"
         reference = self.reference(fleet)
-        rogue = reference.may_be_hostile and random.random() < 0.25
+        hostile = reference.hostile if random.random() < 0.25 else ()
         rounds = reference.programs.scenario.server.rounds
-        return HistoryPlan(fleet, seed, tuple(drawn(random, reference.extent, rogue, rounds)))
+        return HistoryPlan(fleet, seed, tuple(drawn(random, reference.extent, hostile, rounds)))
 
     def every_plan(self, scenario: str, pairs: bool) -> Iterator[HistoryPlan]:
         """Yield every plan of a scenario in which one connection breaks or one process dies; with
