@@ -73,7 +73,9 @@ class Disk:
                     sql = "PRAGMA synchronous = OFF"
                 if sql == "COMMIT" and not disk.has_room("ledger"):
                     super().execute("ROLLBACK")
-                    raise sqlite3.OperationalError("database or disk is full")
+                    error = sqlite3.OperationalError("database or disk is full")
+                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                    raise error
                 return super().execute(sql, *values)
 
         return sqlite3.connect(*args, factory=Connection, **options)
