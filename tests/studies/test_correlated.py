@@ -17,6 +17,7 @@ from muster.emulator.scenario.population import population
 from muster.emulator.scenario.scenario import Scenario
 from muster.studies import Claim, Options, Results, StudyRun
 from muster.studies.correlated.fleet import (
+    AVERAGED,
     DEVICE_PROBABILITY,
     EVENTS,
     FAIR,
@@ -341,7 +342,7 @@ def test_figures_and_tables_have_every_scheme_and_limit() -> None:
     losses, _, shares, theorems = (table.frame for table in findings.tables)
     assert list(theorems["rounds"]) == [SHORT, 1500] * 2
     assert (theorems["bound"] < theorems["printed bound"]).all()
-    assert len(losses) == len(SCHEMES) + 2 * len(LIMITS)
+    assert len(losses) == len(SCHEMES) + 2 * len(LIMITS) + len(AVERAGED)
     assert len(shares) == 3 * (1 + len(LIMITS))
     assert set(shares[shares["below delta"] == "yes"]["limit"]) == {"collide-2"}
     row = losses.iloc[0]

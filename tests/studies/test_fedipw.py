@@ -22,7 +22,8 @@ from muster.studies.fedipw.fleet import (
     intercept,
     scenario,
 )
-from muster.studies.fedipw.study import FedIpwStudy
+from muster.studies.fedipw.measures import FedIpwMeasures
+from muster.studies.fedipw.study import FedIpwStudy, TrainingByN
 from muster.studies.fedipw.target import PopulationLoss
 from muster.studies.fedipw.two_groups import GAMMA, RIDGE, WRONG, promised, two_devices
 from muster.studies.fedipw.weights import inclusion, weight_error
@@ -291,3 +292,15 @@ def test_no_claim_holds_without_its_run() -> None:
     claims = judged(ended=lambda run: run.labels["rule"] != "fedipw")
     for text, claim in claims.items():
         assert claim.holds == ("FedIPW" not in text), text
+
+
+def test_means_are_those_over_the_seeds() -> None:
+    study, options = TrainingByN(kind="fedipw"), Options(seed=1, seeds=2)
+    results = Results([made(_small(run), 0.01 * run.scenario.seed) for run in study.runs(options)])
+    findings = study.judge(results, options)
+    assert not findings.claims
+    assert [len(table.frame) for table in findings.tables] == [4]
+    means = FedIpwMeasures(results, options).means_table()
+    assert means["gap"].tolist() == pytest.approx([0.015, 0.015])
+    assert means["first gap"].tolist() == pytest.approx([0.015, 0.015])
+    assert means["seeds"].tolist() == [2, 2]

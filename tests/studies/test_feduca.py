@@ -37,7 +37,7 @@ from muster.studies.feduca.fleet import (
     WARM_ROUNDS,
     WARM_START,
 )
-from muster.studies.feduca.study import FedUcaStudy
+from muster.studies.feduca.study import FedUcaStudy, OtherBaselines
 
 STUDY = FedUcaStudy(kind="feduca")
 QUICK = Options(quick=True, seeds=2)
@@ -359,3 +359,18 @@ def test_the_table_as_printed_has_every_method_once() -> None:
     )
     assert set(tables["same-test"]["test"]) == {EQUATION_1, PRINTED, COIN, ALWAYS}
     assert tables["fit"]["r squared"].tolist() == pytest.approx([0.8, 0.8])
+
+
+def test_the_other_baselines_have_a_table_with_the_least_and_the_most_participation() -> None:
+    study = OtherBaselines(kind="feduca")
+
+    def by_seed(run: StudyRun) -> Made:
+        return Made(2 + run.scenario.seed % 2, 0.5)
+
+    results = [result_of(run, by_seed) for run in study.runs(QUICK)]
+    findings = study.judge(Results(results), QUICK)
+    assert not findings.claims
+    (table,) = findings.tables
+    assert len(table.frame) == 8
+    assert table.frame["least"].tolist() == pytest.approx([0.2] * 8)
+    assert table.frame["most"].tolist() == pytest.approx([0.3] * 8)

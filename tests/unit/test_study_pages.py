@@ -43,13 +43,16 @@ def begins_with_the_table(text: str) -> bool:
     return first[0] in (COLUMNS, OF_THEORY) and len(re.findall(r"^## ", above, re.MULTILINE)) == 1
 
 
+def answered(cell: str) -> bool:
+    """Whether a cell begins with an answer: "not here" does not begin with "no"."""
+    return re.match(rf"(?:{'|'.join(ANSWERS)})\b", cell) is not None
+
+
 def wrong_rows(text: str) -> list[list[str]]:
     """The rows of the first table with an empty cell, a cell too many or few, or without answer."""
     rows = tables(text)[0][2:]
     return [
-        row
-        for row in rows
-        if len(row) != len(COLUMNS) or not all(row) or not row[-1].startswith(ANSWERS)
+        row for row in rows if len(row) != len(COLUMNS) or not all(row) or not answered(row[-1])
     ]
 
 
@@ -86,3 +89,4 @@ def test_a_table_that_is_late_or_incomplete_is_recognised() -> None:
     assert wrong_rows(head + "| a \\| b | b | c | d | no, e |\n") == []
     assert len(wrong_rows(head + "| a | b | c | d |\n| a | b | | d | yes |\n")) == 2
     assert len(wrong_rows(head + "| a | b | c | d | perhaps |\n")) == 1
+    assert len(wrong_rows(head + "| a | b | c | d | not here |\n")) == 1

@@ -13,7 +13,7 @@ from muster.emulator.fleet.lives import task_of
 from muster.emulator.scenario.population import population
 from muster.studies.claims import BySeed
 from muster.studies.correlated import fleet
-from muster.studies.correlated.fleet import GROUPS, SCHEMES, SIZES, TransferLimit
+from muster.studies.correlated.fleet import AVERAGED, GROUPS, SCHEMES, SIZES, TransferLimit
 from muster.studies.results import Measure, Result, Results
 from muster.tasks.synthetic import OpenSynthetic
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DRAWN_EVERY = 10
 """Rounds between the points of a drawn curve."""
 
-UNLIMITED = "unlimited"
+UNLIMITED, AVERAGING = "unlimited", "unlimited, FedAvg"
 UNDER_LIMITS = ("biased", "debiased")
 """The schemes that are run under every limit."""
 
@@ -117,12 +117,10 @@ class CorrelatedMeasures:
         rows = []
         for scheme, limit in self.arms:
             finals, means = self.of(final, scheme, limit), self.of(mean_loss, scheme, limit)
-            rows.append(
-                {"scheme": scheme, "limit": name_of(limit)}
-                | {f"seed {seed}": value for seed, value in finals.items()}
-                | {"mean": mean(finals), "sd": _sd(finals)}
-                | {"mean over rounds": mean(means), "its sd": _sd(means)}
-            )
+            rows.append(_losses(scheme, name_of(limit), finals, means))
+        for scheme in AVERAGED if self.averaging else ():
+            finals, means = (self.of_averaging(of, scheme) for of in (final, mean_loss))
+            rows.append(_losses(scheme, AVERAGING, finals, means))
         return pd.DataFrame(rows)
 
     def digits(self) -> pd.DataFrame:
@@ -164,6 +162,16 @@ class CorrelatedMeasures:
         free = {result.seed: _model_hash(result) for result in self._classifier("debiased", None)}
         limited = {r.seed: _model_hash(r) for r in self._of("fig2", "debiased", limit)}
         return {seed: found != "" and found == free.get(seed) for seed, found in limited.items()}
+
+
+def _losses(scheme: str, limit: str, finals: BySeed, means: BySeed) -> dict[str, str | float]:
+    """A row of the table of losses."""
+    return (
+        {"scheme": scheme, "limit": limit}
+        | {f"seed {seed}": value for seed, value in finals.items()}
+        | {"mean": mean(finals), "sd": _sd(finals)}
+        | {"mean over rounds": mean(means), "its sd": _sd(means)}
+    )
 
 
 def final(result: Result) -> float:

@@ -42,7 +42,8 @@ NO_MNIST = (
 LOSSES = (
     "Mean over all devices, each with the same weight. The mean over rounds is the area under the "
     "curve. A limit is named by what happens if more than M_max devices of a group take part: with "
-    "collide, none of the group gets through; with subset, M_max of them do."
+    "collide, none of the group gets through; with subset, M_max of them do. The rows of FedAvg "
+    "are those of the part fedavg."
 )
 DIGITS = "Final loss on the data of each group's devices, and means of all rounds."
 SHARES = (

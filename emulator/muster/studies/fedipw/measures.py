@@ -153,6 +153,16 @@ class FedIpwMeasures:
 
         return {rule: self._results.courses(gaps, part="A", rule=rule) for rule in RULES}
 
+    def means_table(self) -> pd.DataFrame:
+        """The means over the seeds of `table`, and how many seeds there are."""
+        keys = ["part", "rule", "moments", "effects", "strength", "noise"]
+        runs = self.table()
+        if runs.empty:
+            return runs
+        groups = runs.groupby(keys, sort=False, dropna=False)
+        means = groups[["first gap", "gap", "distance"]].mean()
+        return means.assign(seeds=groups.size()).reset_index()
+
     def table(self) -> pd.DataFrame:
         """A row for each run of parts A to D."""
         rows = []
@@ -169,6 +179,7 @@ class FedIpwMeasures:
                     "strength": labels["strength"],
                     "noise": labels.get("noise", math.nan),
                     "seed": result.seed,
+                    "first gap": float(result.course("loss").iloc[0]) - self._target(result).least,
                     "gap": self._gap(result),
                     "distance": _distance(result),
                     "effective size": float(result.account.rounds["effective_size"].mean()),

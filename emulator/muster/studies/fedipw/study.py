@@ -29,7 +29,13 @@ from muster.studies.fedipw.fleet import (
 )
 from muster.studies.fedipw.judgement import checks_of, claims_of
 from muster.studies.fedipw.measures import OPPOSED_EFFECTS, TAIL, FedIpwMeasures
-from muster.studies.fedipw.propositions import PropositionMeasures, proposition_claims, runs_of
+from muster.studies.fedipw.propositions import (
+    ESTIMATED,
+    ESTIMATORS,
+    PropositionMeasures,
+    proposition_claims,
+    runs_of,
+)
 from muster.studies.fedipw.two_groups import UNEVEN, WRONG, two_devices, two_groups
 from muster.studies.results import Results
 from muster.studies.study import Findings, Options, Study, StudyFigure, StudyTable
@@ -60,6 +66,7 @@ class FedIpwStudy(Study):
         found, steps = FedIpwMeasures(results, options), PropositionMeasures(results)
         notes = [_TAILS, _BOUND, _TOO_FEW if options.quick else _DIRECTION]
         tables = [
+            StudyTable("means", "Means over the seeds", found.means_table(), _MEANS),
             StudyTable("gaps", "Gaps and distances, tail averages", found.table()),
             StudyTable("weights", "Errors of the weights of part A", found.errors_table()),
             StudyTable("two-groups", "Proposition E.1", found.two_groups_table()),
@@ -78,6 +85,26 @@ class FedIpwStudy(Study):
             tables,
             notes,
         )
+
+
+class TrainingByN(FedIpwStudy):
+    """FedIPW in training, with the sum of the weights and with N as the divisor, on the fleet of
+    the quick form and without claims: `muster study muster.studies.fedipw.study:TrainingByN`."""
+
+    name: ClassVar = "fedipw-training-by-n"
+    about: ClassVar = "training with FedIPW whose weights are divided by their sum, or by N"
+
+    def runs(self, options: Options) -> Sequence[StudyRun]:
+        rules = {"fedipw": RULES["fedipw"], ESTIMATED: ESTIMATORS[ESTIMATED]}
+        return [
+            _run("A", name, rule, seed, _QUICK)
+            for seed in options.all_seeds
+            for name, rule in rules.items()
+        ]
+
+    def judge(self, results: Results, options: Options) -> Findings:
+        table = FedIpwMeasures(results, options).table()
+        return Findings([], tables=[StudyTable("gaps", "Gaps, tail averages", table)])
 
 
 def _figures(found: FedIpwMeasures) -> Iterator[StudyFigure]:
@@ -113,6 +140,7 @@ _TAILS = (
     f"claim says that the oracle is better than FedIPW, because estimated propensities are often "
     f"better than true ones."
 )
+_MEANS = "Gaps and distances in tail averages, and the gap of the untrained model."
 _BOUND = (
     "The bound ½ε²G²/μ has the root mean square of the weights' error ρ − 1 in place of the "
     "largest, because the paper's proof needs no more; G is taken at the run's last model, and μ "

@@ -151,9 +151,9 @@ class FedPltMeasures:
             rows.append(
                 {
                     "devices train": described(labels),
-                    "loss": _mean(of["loss"]),
-                    "accuracy": _mean(of["accuracy"]),
-                    "bytes up": _mean(sent),
+                    "loss": mean(of["loss"]),
+                    "accuracy": mean(of["accuracy"]),
+                    "bytes up": mean(sent),
                 }
             )
         return pd.DataFrame(rows)
@@ -222,5 +222,5 @@ def bytes_up(result: Result) -> float:
     return float(result.summary["bytes_up"])
 
 
-def _mean(values: BySeed) -> float:
+def mean(values: BySeed) -> float:
     return float(np.mean(list(values.values())))

@@ -8,7 +8,7 @@ import pandas as pd
 from muster.studies.claims import BySeed
 from muster.studies.fedplt.fleet import RATES
 from muster.studies.fedplt.known import Path, boundary_radius, limits, path
-from muster.studies.fedplt.measures import bytes_up, fallen, slope, squared_tail
+from muster.studies.fedplt.measures import bytes_up, fallen, mean, slope, squared_tail
 from muster.studies.fedplt.static_fleet import SKEWED
 from muster.studies.results import Result, Results
 
@@ -98,6 +98,22 @@ class StaticMeasures:
 
         return self._results.by_seed(apart, part="path", data=SKEWED)
 
+    def alignment(self) -> pd.DataFrame:
+        """What is known of static masks by `data`: the distance of their limit from the minimiser
+        and the share of the devices with ρ_k ≤ 0 at the end, in means over the seeds, and the
+        smallest ρ_k at the untrained model."""
+        rows = [
+            {
+                "data": data,
+                "distance of the limit": self.limit_distance(data),
+                "smallest ρ_k at the start": min(of.alignments[0].min() for of in paths.values()),
+                "ρ_k ≤ 0 at the end": mean(self.misaligned(data)),
+            }
+            for data in self.paths
+            if (paths := self._paths(data))
+        ]
+        return pd.DataFrame(rows)
+
     def _paths(self, data: str) -> dict[int, Path]:
         ended = {result.seed for result in self._of("path", data) if result.ended}
         return {seed: of for seed, of in self.paths.get(data, {}).items() if seed in ended}
@@ -117,12 +133,13 @@ class StaticMeasures:
 
     def networks(self) -> pd.DataFrame:
         """What every run of `network` ended with, in means over the seeds: `devices train`, `data`,
-        `rate`, `loss`, `accuracy`, `bytes up`."""
+        `rate`, `first loss`, `loss`, `accuracy`, `bytes up`."""
         rows = [
             {
                 "devices train": str(result.labels["trains"]),
                 "data": str(result.labels["data"]),
                 "rate": float(result.labels["server"]),
+                "first loss": float(result.course("loss").iloc[0]),
                 "loss": result.final("loss"),
                 "accuracy": result.final("accuracy"),
                 "bytes up": bytes_up(result),
@@ -131,7 +148,7 @@ class StaticMeasures:
             if result.ended
         ]
         keys = ["devices train", "data", "rate"]
-        frame = pd.DataFrame(rows, columns=[*keys, "loss", "accuracy", "bytes up"])
+        frame = pd.DataFrame(rows, columns=[*keys, "first loss", "loss", "accuracy", "bytes up"])
         return frame.groupby(keys, sort=False).mean().reset_index()
 
     def boundary(self) -> pd.DataFrame:

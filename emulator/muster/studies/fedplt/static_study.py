@@ -110,10 +110,19 @@ def static_figures(found: StaticMeasures) -> Iterator[StudyFigure]:
 
 def static_tables(found: StaticMeasures) -> Iterator[StudyTable]:
     yield StudyTable(
+        "alignment",
+        "Assumption 6",
+        found.alignment(),
+        "The distance of the limit of static masks from the minimiser, the smallest ρ_k of any "
+        "seed and device at the untrained model, and the share of the devices whose ρ_k is not "
+        "above 0 at the end of the path.",
+    )
+    yield StudyTable(
         "networks",
         "A network: schedules, capacities and damping",
         found.networks(),
-        "Means over the seeds of the final loss and accuracy, and the bytes of all updates.",
+        "Means over the seeds of the first and the final loss, the final accuracy, and the bytes "
+        "of all updates.",
     )
     yield StudyTable(
         "boundary",

@@ -99,12 +99,16 @@ class UtilityMeasures:
         return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
 
     def table(self, parts: Sequence[str], measures: Sequence[str] = _MEASURES[:3]) -> pd.DataFrame:
-        """Means over the seeds, and for the accuracy the standard deviation, of some parts."""
+        """Means over the seeds of some parts; also the standard deviation of the accuracy, and the
+        least and the most participation of a seed."""
         rows = self.runs[self.runs["part"].isin(parts)]
         groups = rows.groupby(_KEY, sort=False)
         table = groups[list(measures)].mean()
         if "accuracy" in measures:
             table.insert(1, "± accuracy", groups["accuracy"].std())
+        if "participation" in measures:
+            table.insert(3, "least", groups["participation"].min())
+            table.insert(4, "most", groups["participation"].max())
         return table.reset_index()
 
 

@@ -56,8 +56,9 @@ def tables_of(found: UtilityMeasures) -> Iterator[StudyTable]:
         "Table 2 as printed",
         found.table([AS_PRINTED]),
         "Means over the seeds: the accuracy of the last fifth of the rounds with its standard "
-        "deviation, the share of institutes that accept, and the share for which the received "
-        "model is truly better than their own (eq. 1), both over the last half.",
+        "deviation, the share of institutes that accept, with that of the least and the most seed, "
+        "and the share for which the received model is truly better than their own (eq. 1), both "
+        "over the last half.",
     )
     yield StudyTable(
         "same-test",
@@ -79,11 +80,11 @@ def tables_of(found: UtilityMeasures) -> Iterator[StudyTable]:
         "Strategies, δ and inflation",
         found.table(
             [STRATEGIES_PART, DELTA, INFLATION],
-            ["accuracy", "participation", "eq. 1", *GAPS, "missing utility"],
+            ["accuracy", "participation", "eq. 1", *GAPS, "missing utility", "discrepancy"],
         ),
         "Tables 3, 8 and 9, and figure 2. The gap and the missing utility are sums over the "
         "institutes, in means over the rounds, and over the half and the quarter of the rounds in "
-        "which the gap is largest.",
+        "which the gap is largest. The discrepancy ‖α − 1/N‖² is that of lemma A.10.",
     )
     yield StudyTable(
         "fit",

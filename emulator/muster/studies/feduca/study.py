@@ -57,7 +57,7 @@ from muster.studies.feduca.fleet import (
 from muster.studies.feduca.measures import UtilityMeasures
 from muster.studies.feduca.shown import NOTES, figures_of, tables_of
 from muster.studies.results import Results
-from muster.studies.study import Findings, Options, Study
+from muster.studies.study import Findings, Options, Study, StudyTable
 from muster.studies.study_run import Label, StudyRun
 
 
@@ -132,6 +132,26 @@ class FedUcaStudy(Study):
             list(tables_of(found)),
             NOTES,
         )
+
+
+class OtherBaselines(FedUcaStudy):
+    """The rows of the same-test table that only the full form has, at the size of the quick form
+    and without claims: `muster study muster.studies.feduca.study:OtherBaselines`."""
+
+    name: ClassVar = "feduca-other-baselines"
+    about: ClassVar = "the other baselines of feduca under one and the same test"
+
+    def runs(self, options: Options) -> Sequence[StudyRun]:
+        data = clothes(options.data, _QUICK.examples, quick=True)
+        return [
+            _run(SAME_TEST, seed, data, _QUICK, method, test)
+            for seed in options.all_seeds
+            for method, test in _OTHERS
+        ]
+
+    def judge(self, results: Results, options: Options) -> Findings:
+        table = UtilityMeasures(results).table([SAME_TEST])
+        return Findings([], tables=[StudyTable("same-test", "Under the same test", table)])
 
 
 def _runs(seed: int, options: Options) -> Iterator[StudyRun]:

@@ -47,8 +47,11 @@ ACCURACY = 0.8
 
 _DRAWN = (ALIKE, APART_PART, PICTURES)
 _KEY = ["part", "method", "change"]
-_SHOWN = ["gap", "pull", "weight", "slow excess", "seconds to target", "bytes to target", "wasted"]
-_JUDGED = ["early gap", "seconds to accuracy", "accuracy", "slow loss"]
+_SHOWN = [
+    "gap", "pull", "weight", "slow excess", "seconds to target", "bytes to target", "wasted",
+    "slow loss",
+]  # fmt: skip
+_JUDGED = ["early gap", "seconds to accuracy", "accuracy"]
 
 
 class Optima(NamedTuple):
@@ -153,8 +156,12 @@ class StalenessMeasures:
         return found
 
     def table(self) -> pd.DataFrame:
-        """Means over the seeds."""
-        return self.runs.groupby(_KEY, sort=False)[_SHOWN].mean().reset_index()
+        """Means over the seeds, and the lowest and the highest gap of a seed."""
+        groups = self.runs.groupby(_KEY, sort=False)
+        means = groups[_SHOWN].mean()
+        means.insert(1, "lowest gap", groups["gap"].min())
+        means.insert(2, "highest gap", groups["gap"].max())
+        return means.reset_index()
 
 
 def _row(result: Result) -> dict[str, object]:

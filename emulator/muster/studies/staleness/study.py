@@ -219,7 +219,8 @@ _TABLE = (
     "Means over the seeds. The gap is a share of that at the optimum of the fast devices; the pull "
     "should be 0.2, as is the weight of synchronous training. The slow excess is the loss on the "
     "slow devices' data above that at the optimum of all. The target is a gap of 0.1; bytes are "
-    "those of updates up until then."
+    "those of updates up until then. The slow loss is the loss on the slow devices' digits, in "
+    "`linked`."
 )
 _NOTES = [
     (
