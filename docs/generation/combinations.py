@@ -51,6 +51,9 @@ _FEATURES: Mapping[str, _Feature] = {
     "`groups.mask`": _Feature((R.MASK,), (W.MASK,)),
     "`groups.partial_sums`": _Feature((R.PARTIAL_SUMS,), (W.PARTIAL_SUMS, W.LATE_SUMS)),
     "`server.secure`": _Feature((R.SECURE_SUMS,), (W.SECURE_SUMS,)),
+    "`server.privacy` in sums": _Feature(
+        (R.BOUNDED_CHANGE, R.CLIPPING, R.NOISY_SUMS), (W.SUM_PRIVACY,)
+    ),
     "`server.privacy` on the server": _Feature((R.BOUNDED_CHANGE, R.CLIPPING), (W.SERVER_PRIVACY,)),
     "`server.privacy` on devices": _Feature(
         (R.BOUNDED_CHANGE, R.CLIPPING_BY_DEVICES), (W.DEVICE_PRIVACY,)

@@ -1,8 +1,10 @@
 """The arithmetic of secure sums: sharing of secrets, the graph, padded sums and steps as bytes."""
 
+import math
 from functools import partial
 from itertools import combinations, product
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,14 @@ from muster.common.exact_sum import BLOCK, ExactSum, Term
 from muster.common.secure.graph import Sharing, neighbours_of, sharing_of, too_few_stay
 from muster.common.secure.grid import MOST_BITS, Grid, bits_for, grid_of
 from muster.common.secure.keys import PrivateKey, derived_key, pad_key, seal, unseal
+from muster.common.secure.noise import TAIL, discrete_gaussian
 from muster.common.secure.padded import ExactPaddedSum, padded_sum
 from muster.common.secure.sharing import PRIME, joined, shares_of, split
 from muster.common.secure.steps import StepRequest, SumStep, decode_step
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
+from muster.server.settings.privacy import Privacy
+from muster.server.settings.secure import Secure
 
 SECRET = bytes(range(32))
 
@@ -164,6 +169,88 @@ def test_stochastic_rounding_is_right_on_average() -> None:
     found = grid.whole(entries, 1.0, stream(3, "x"))
     assert set(found) == {0.0, 1.0}
     assert found.mean() == pytest.approx(steps, abs=0.02)
+
+
+def test_noise_has_the_probabilities_of_a_discrete_gaussian() -> None:
+    deviation, size = 1.7, 400_000
+    found = discrete_gaussian(deviation, size, stream(5, "x"))
+    places = np.arange(-12, 13)
+    shares = np.exp(-(places**2) / (2 * deviation**2))
+    shares /= shares.sum()
+    counts = np.array([np.count_nonzero(found == place) for place in places])
+    assert counts.sum() == size
+    often = shares * size > 20
+    off = (counts - shares * size)[often] ** 2 / (shares * size)[often]
+    assert off.sum() < often.sum() + 5 * math.sqrt(2 * often.sum())  # χ², five deviations
+
+
+@pytest.mark.parametrize("deviation", [4.0, 2.0**20 + 0.3, 2.0**48])
+def test_noise_has_its_variance(deviation: float) -> None:
+    found = discrete_gaussian(deviation, 200_000, stream(6, "x")) / deviation
+    assert found.std() == pytest.approx(1.0, abs=5 / math.sqrt(400_000))
+    assert found.mean() == pytest.approx(0.0, abs=5 / math.sqrt(200_000))
+    assert np.mean(found**4) == pytest.approx(3.0, abs=5 * math.sqrt(96 / 200_000))
+
+
+PRIVACY = Privacy(clip=0.5, noise=1.5, where="sum")
+CERTAIN = 18
+"""A sum of up to 40 updates, of which 2 may be of devices that collude, has at least 20."""
+
+
+def noisy_numbers(place: int, vector: Vector, weight: float, **secure: Any) -> Any:
+    """The numbers of a device, and the length of a step."""
+    settings = Secure(range=0.5, **secure)
+    grid = settings.format(40, 16, PRIVACY, 20).grid
+    assert grid is not None
+    one = padded_sum(len(vector), grid)
+    one.add_term(Term(partial(block, vector), weight, 9.0), stream(1, "x", place))
+    return np.frombuffer(one.encoded(), f"<i{grid.entry_bytes}").astype(np.float64), grid.step
+
+
+@pytest.mark.parametrize("bits", [None, 12])
+@pytest.mark.parametrize("devices", [CERTAIN, 20, 40])
+def test_a_sum_has_the_noise_of_its_devices(devices: int, bits: int | None) -> None:
+    """z·C if it has those that are certain alone, and more if more stay."""
+    zeros, total = np.zeros(50_000, np.float32), np.zeros(50_000)
+    for place in range(devices):
+        numbers, step = noisy_numbers(place, zeros, 1.0, bits=bits)
+        total += numbers * step
+    expected = 0.75 * math.sqrt(devices / CERTAIN)
+    assert total.std() == pytest.approx(expected, rel=5 / math.sqrt(100_000))
+
+
+@pytest.mark.parametrize(
+    ("bits", "rounding"), [(None, "nearest"), (9, "nearest"), (9, "stochastic")]
+)
+@pytest.mark.parametrize("weight", [1.0, 7.0])
+def test_numbers_are_no_longer_than_the_clip_before_noise(
+    bits: int | None, rounding: str, weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if rounding makes them longer, and whatever weight the server says."""
+    vector = np.random.default_rng(3).normal(size=BLOCK + 9).astype(np.float32)
+    silent = PRIVACY.model_copy(update={"noise": 0.0})
+    monkeypatch.setitem(globals(), "PRIVACY", silent)
+    for length in (0.1, 0.4999, 0.6, 3.0):
+        scaled = vector * np.float32(length / np.linalg.norm(vector))
+        numbers, step = noisy_numbers(0, scaled, weight, bits=bits, rounding=rounding)
+        assert np.linalg.norm(numbers) * step <= 0.5
+        if bits is None:  # the rounding is small
+            expected = min(0.5, weight * length)
+            assert np.linalg.norm(numbers) * step == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_sum_with_all_its_noise_stays_in_its_bytes_and_bounds() -> None:
+    format = Secure(range=0.5, bits=10).format(40, 16, PRIVACY, 20)
+    assert format.grid is not None
+    assert format.grid.entry_bytes == 4
+    assert Secure(range=0.5, bits=10).format(40, 16).entry_bytes == 2  # without noise
+    most = 40 * (format.grid.most + TAIL * format.grid.deviation / format.grid.step / math.sqrt(40))
+    assert most < 2**31
+    total = padded_sum(1000, format.grid)
+    ones = np.full(1000, 0.01, np.float32)
+    for place in range(40):
+        total.add_term(Term(partial(block, ones), 1.0, 0.01), stream(1, "x", place))
+    assert total.largest() <= 40 * format.bound(1.0, 0.01)
 
 
 def test_two_devices_agree_on_a_key_for_each_attempt_and_purpose() -> None:

@@ -106,12 +106,16 @@ class Requirement(StrEnum):
     """Differential privacy needs to know how much one device can change the model.
     (server.privacy)"""
 
-    CLIPPING = "clipping by the server"
-    """The server clips every update and refuses none for its norm. (server.privacy on the
-    server)"""
+    CLIPPING = "clipping by weights"
+    """Every update is clipped by its weight and none is refused for its norm. (server.privacy on
+    the server and in sums)"""
 
     CLIPPING_BY_DEVICES = "clipping by devices"
     """Privacy itself says how devices clip updates and add noise. (server.privacy on devices)"""
+
+    NOISY_SUMS = "noise that adds up in secure sums"
+    """Devices add parts of the noise to whole numbers, of which the server gets the sum alone.
+    (server.privacy in sums)"""
 
     KEPT_UPDATES = "updates that can be audited"
     """The server writes down every update. (server.keep_updates)"""

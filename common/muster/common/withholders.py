@@ -129,6 +129,15 @@ class Withholder(StrEnum):
     SERVER_PRIVACY = "server.privacy on the server"
     """The server clips updates, weighs all devices alike and adds noise."""
 
+    SUM_PRIVACY = "server.privacy in sums"
+    """All devices count alike, and their noise hides the sum of their updates and nothing else."""
+
+    NO_SECURE_SUMS = "no server.secure"
+    """The server gets updates."""
+
+    EXACT_SUMS = "no server.secure.range"
+    """Secure sums are exact, so updates are not on a grid."""
+
     DEVICE_PRIVACY = "server.privacy on devices"
     """Devices clip their updates and add noise, which hides updates and nothing else."""
 

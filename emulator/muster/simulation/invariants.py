@@ -157,9 +157,10 @@ def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
 def _privacy(programs: Programs) -> tuple[float, float] | None:
     """The noise multiplier and δ of each release of the server, unless sampling amplifies them."""
     server = programs.server.server
-    if server.privacy is None or not server.clips or programs.server.sample is not None:
+    privacy = server.privacy
+    if privacy is None or privacy.where != "server" or programs.server.sample is not None:
         return None
-    return server.privacy.noise, server.privacy.delta
+    return privacy.noise, privacy.delta
 
 
 def _status(ledger: sqlite3.Connection) -> Iterator[str]:

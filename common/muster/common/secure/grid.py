@@ -1,7 +1,8 @@
 """The grid of secure sums: weighted updates as whole numbers, which are added modulo a power of 2.
 
 With b bits, the entries of the heaviest update are whole numbers below 2^(b-1). The sum of n such
-updates stays below 2^(b-1+⌈log2 n⌉), so it is the same modulo 2^m if b + ⌈log2 n⌉ ≤ m.
+updates stays below 2^(b-1+⌈log2 n⌉), so it is the same modulo 2^m if b + ⌈log2 n⌉ ≤ m. Noise counts
+like more devices.
 """
 
 import math
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from muster.common.config import Section
 from muster.common.exact_sum import GRIDS
+from muster.common.secure.noise import TAIL
 from muster.common.secure.steps import bytes_besides, request_bytes
 from muster.common.tensors import Vector
 
@@ -22,6 +24,9 @@ EXACT_BYTES: Final = 16
 
 USUAL_BYTES: Final = 4
 """Bytes of an entry if the scenario does not say how many bits it has."""
+
+FEWEST_BITS: Final = 4
+"""Fewest bits of an entry."""
 
 MOST_BITS: Final = 53
 """Most bits of an entry: float64 has all whole numbers of so many."""
@@ -54,34 +59,72 @@ class Grid(Section):
 
     rounding: Rounding
 
+    norm: float | None = None
+    """The largest norm of a weighted update; a longer one is scaled to it. None: any."""
+
+    deviation: float = 0.0
+    """Standard deviation of the noise that a device adds to each of its numbers, as that of a
+    weighted entry."""
+
+    @property
+    def step(self) -> float:
+        """What the number 1 stands for."""
+        return 2.0**self.exponent
+
     def bound(self, weight: float, largest: float) -> float:
-        """The largest entry of a weighted update on the grid.
+        """The largest entry of a weighted update on the grid, with its noise.
 
         Args:
             largest: entry of the update, before it is clipped.
         """
-        return weight * min(largest, self.largest) + 2.0**self.exponent
+        return weight * min(largest, self.largest) + self.step + TAIL * self.deviation
 
     def whole(
         self, entries: Vector, weight: float, draws: np.random.Generator | None
     ) -> npt.NDArray[np.float64]:
-        """The whole numbers of weighted entries.
+        """The whole numbers of weighted entries, without noise.
 
         Args:
-            draws: for stochastic rounding.
+            draws: for stochastic rounding. None: entries are rounded towards 0, so that their norm
+                does not grow.
         """
-        steps = weight * 2.0**-self.exponent
+        steps = weight / self.step
         found = np.multiply(entries, steps, dtype=np.float64)
         limit = min(self.largest * steps, float(self.most))
         np.clip(found, -limit, limit, out=found)
-        if self.rounding == "nearest" or draws is None:
+        if draws is None:
+            return np.trunc(found, out=found)
+        if self.rounding == "nearest":
             return np.rint(found, out=found)
         found += draws.random(len(found))
         return np.floor(found, out=found)
 
 
+class SumNoise(Section):
+    """What devices do for differential privacy of a sum."""
+
+    norm: float
+    """The largest norm of a weighted update."""
+
+    deviation: float
+    """Standard deviation of the noise that each device adds to each entry."""
+
+    def counts_as(self, devices: int, largest: float) -> int:
+        """As how many more devices the noise of so many devices counts in their sum.
+
+        Args:
+            largest: entry of the heaviest weighted update.
+        """
+        return math.ceil(TAIL * self.deviation * math.sqrt(devices) / largest)
+
+
 def grid_of(
-    largest: float, bits: int | None, rounding: Rounding, devices: int, heaviest: float
+    largest: float,
+    bits: int | None,
+    rounding: Rounding,
+    devices: int,
+    heaviest: float,
+    noise: SumNoise | None = None,
 ) -> Grid:
     """The grid on which the sums of the updates of up to `devices` devices fit into as few bytes as
     possible.
@@ -89,14 +132,23 @@ def grid_of(
     Args:
         bits: at most `bits_for(devices, MOST_BYTES)`; None: as many as fit into `USUAL_BYTES`.
         heaviest: the largest weight.
+        noise: of each device.
     """
+    if noise is not None:
+        devices += noise.counts_as(devices, heaviest * largest)
     bits = bits_for(devices, USUAL_BYTES) if bits is None else bits
     entry_bytes = next(width for width in _WIDTHS if bits <= bits_for(devices, width))
     most = 2 ** (bits - 1) - 1
     part, exponent = math.frexp(heaviest * largest / most)
     exponent = max(exponent - (part == 0.5), GRIDS[-1])
     return Grid(
-        largest=largest, exponent=exponent, most=most, entry_bytes=entry_bytes, rounding=rounding
+        largest=largest,
+        exponent=exponent,
+        most=most,
+        entry_bytes=entry_bytes,
+        rounding=rounding,
+        norm=None if noise is None else noise.norm,
+        deviation=0.0 if noise is None else noise.deviation,
     )
 
 

@@ -4,8 +4,9 @@ A pad is the key stream of AES-256 in counter mode, so a padded vector is as goo
 everybody without its key.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from muster.common.exact_sum import BLOCK, GRIDS, ExactSum, Pieces, Term
+from muster.common.exact_sum import BLOCK, GRIDS, ExactSum, Pieces, Term, squared_norm
 from muster.common.secure.grid import EXACT_BYTES, Grid
+from muster.common.secure.noise import discrete_gaussian
 
 _WORD = np.dtype("<u8")
 _ZEROS = memoryview(bytes(BLOCK * EXACT_BYTES))
@@ -45,10 +47,10 @@ class PaddedSum(ABC):
 
     @abstractmethod
     def add_term(self, term: Term, draws: np.random.Generator) -> None:
-        """Add a weighted vector.
+        """Add a weighted vector, with the noise of the grid.
 
         Args:
-            draws: for stochastic rounding, if the sum has a grid.
+            draws: for stochastic rounding and noise, if the sum has a grid.
         """
 
     @abstractmethod
@@ -153,10 +155,35 @@ class GridPaddedSum(PaddedSum):
             here -= words
 
     def add_term(self, term: Term, draws: np.random.Generator) -> None:
-        for start in range(0, self.parameters, BLOCK):
-            stop = min(start + BLOCK, self.parameters)
+        if self._grid.norm is None:
+            self._add_rounded(self._signed, term, draws)
+        else:
+            self._add_clipped(term, self._grid.norm, draws)
+        for start, stop in self._blocks() if self._grid.deviation else ():
+            noise = discrete_gaussian(self._grid.deviation / self._grid.step, stop - start, draws)
+            self._signed[start:stop] += noise.astype(self._signed.dtype)
+
+    def _add_clipped(self, term: Term, norm: float, draws: np.random.Generator) -> None:
+        limit = norm * (1 - 1e-9)  # because the norms here are rounded too
+        length = term.weight * math.sqrt(squared_norm(term.read, self.parameters))
+        if length > limit:
+            term = term._replace(weight=term.weight * limit / length)
+        numbers = np.zeros_like(self._signed)
+        self._add_rounded(numbers, term, draws)
+        rounded = squared_norm(lambda start, stop: numbers[start:stop], self.parameters)
+        if math.sqrt(rounded) * self._grid.step > limit:
+            numbers[:] = 0
+            self._add_rounded(numbers, term, None)
+        self._signed += numbers
+
+    def _add_rounded(self, numbers: Words, term: Term, draws: np.random.Generator | None) -> None:
+        for start, stop in self._blocks():
             whole = self._grid.whole(term.read(start, stop), term.weight, draws)
-            self._signed[start:stop] += whole.astype(self._signed.dtype)
+            numbers[start:stop] += whole.astype(numbers.dtype)
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.parameters, BLOCK):
+            yield start, min(start + BLOCK, self.parameters)
 
     def add_encoded(self, body: bytes) -> None:
         self._words += np.frombuffer(body, self._word)

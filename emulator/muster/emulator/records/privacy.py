@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from muster.emulator.records.account import Account
 
+_BY = {"server": "the server", "sum": "all devices together"}
+
 
 def privacy_of(account: "Account") -> dict[str, Any]:
     """ε after the newest round, with δ and where the noise was added; empty if nothing is known
@@ -20,5 +22,5 @@ def privacy_of(account: "Account") -> dict[str, Any]:
 
 def privacy_text(privacy: Mapping[str, Any]) -> str:
     """For example "ε = 3.21 for δ = 1e-05, noise added by the server"."""
-    by = "the server" if privacy["where"] == "server" else "each device"
+    by = _BY.get(privacy["where"], "each device")
     return f"ε = {privacy['epsilon']:.4g} for δ = {privacy['delta']:g}, noise added by {by}"

@@ -1,5 +1,6 @@
 """Writes a plan as text and as CSV."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,23 @@ def _secure_sums(plan: Plan) -> list[str]:
         f"parameter, and the chance that too few stay if each drops out with probability "
         f"{settings.drop_out:g}"
     )
-    return ["", title, *_table(rows)]
+    return ["", title, *_table(rows), *_noise_of_sums(plan, int(np.max(in_time)))]
+
+
+def _noise_of_sums(plan: Plan, all_of_them: int) -> list[str]:
+    """How much noise a secure sum has at least, and how much if nobody drops out or colludes."""
+    server = plan.scenario.server
+    if server.secure is None or server.privacy is None or server.privacy.where != "sum":
+        return []
+    most = server.round_sizes(plan.scenario.devices)[1]
+    certain = server.secure.noisy_devices(most, server.minimum)
+    more = math.sqrt(max(all_of_them, certain) / certain)
+    text = (
+        f"Noise of a sum: standard deviation {server.privacy.deviation:.4g} from the {certain:,} "
+        f"devices whose noise is certain, {more:.2f} times as much from the {all_of_them:,} of the "
+        f"largest round"
+    )
+    return _indented([text])
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ from muster.emulator.records.account import Account
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
 
 PRIVACY = "privacy"
-"""Name of the estimates of a round in which the server clipped updates."""
+"""Name of the estimates of a round in which updates were clipped by their weights."""
 
 _MOST_ROWS = 12
 
@@ -18,6 +18,12 @@ _TEXT = {
         "Every device clipped its update to the norm C and added Gaussian noise of standard "
         "deviation z·C before sending it. ε bounds what all updates of a device together tell "
         "about its data."
+    ),
+    "sum": (
+        "Every device clipped its weighted update to the norm C and added a part of the noise, so "
+        "that every sum that was opened has Gaussian noise of standard deviation z·C or more. ε "
+        "bounds what the sums of all rounds together tell about the updates of one device. Which "
+        "devices took part is not hidden."
     ),
 }
 _REPEATABLE = (

@@ -56,6 +56,8 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
         clipping = Requirement.CLIPPING if server.clips else Requirement.CLIPPING_BY_DEVICES
         yield Required(Requirement.BOUNDED_CHANGE, "server.privacy")
         yield Required(clipping, "server.privacy")
+        if server.privacy.where == "sum":
+            yield Required(Requirement.NOISY_SUMS, "server.privacy")
     if server.secure is not None:
         yield Required(Requirement.SECURE_SUMS, "server.secure")
     if server.keep_updates:
@@ -156,6 +158,9 @@ def _withheld_by_privacy(
     if privacy.where == "device":
         yield Withheld(Withholder.DEVICE_PRIVACY)
         return
+    if privacy.where == "sum":
+        yield Withheld(Withholder.SUM_PRIVACY)
+        return
     forbidden = excludes((need.requirement for need in required), Withholder.DEVICE_PRIVACY)
     yield Withheld(Withholder.SERVER_PRIVACY, "" if forbidden else ", or set where = 'device'")
 
@@ -191,8 +196,12 @@ def _withheld_by_rounds(scenario: ScenarioSettings) -> Iterator[Withheld]:
         yield Withheld(Withholder.MINIMUM, str(least))
     if server.guard.max_norm is not None:
         yield Withheld(Withholder.NORM_LIMIT, f"{server.guard.max_norm:g}")
-    if server.secure is not None:
+    if server.secure is None:
+        yield Withheld(Withholder.NO_SECURE_SUMS)
+    else:
         yield Withheld(Withholder.SECURE_SUMS)
+        if server.secure.range is None:
+            yield Withheld(Withholder.EXACT_SUMS)
     if server.information == "limited":
         yield Withheld(Withholder.LIMITED_INFORMATION)
     if not server.aggregator.control:

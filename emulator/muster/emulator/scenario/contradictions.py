@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from muster.client.availability.logistic import Logit
 from muster.client.life.covariates import column_names
 from muster.common.bounds import DEVICES
-from muster.common.secure.grid import MOST_BYTES, bits_for
+from muster.common.secure.graph import LEAST
+from muster.common.secure.grid import FEWEST_BITS, MOST_BYTES, USUAL_BYTES, bits_for, grid_of
+from muster.common.secure.noise import FEWEST_STEPS, MOST_STEPS
 from muster.emulator.expectations.settings import KnownNames
 from muster.emulator.scenario.combinations import combination_refusals
 from muster.emulator.scenario.fault_refusals import endless_faults, fault_refusals
@@ -75,6 +77,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     found += fault_refusals(scenario)
     found += combination_refusals(scenario)
     found += _too_many_bits(scenario)
+    found += _impossible_noise(scenario)
     found += slow_link_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
@@ -92,6 +95,44 @@ def _too_many_bits(scenario: ScenarioSettings) -> Iterator[str]:
         yield (
             f"server.secure.bits: a sum of {most:,} updates with entries of {secure.bits} bits is "
             f"longer than {8 * MOST_BYTES} bits; expected at most {bits_for(most, MOST_BYTES)}"
+        )
+
+
+def _impossible_noise(scenario: ScenarioSettings) -> Iterator[str]:
+    """Yield why the devices cannot add the noise of privacy to secure sums."""
+    server, most = scenario.server, scenario.server.round_sizes(scenario.devices)[1]
+    secure, privacy = server.secure, server.privacy
+    if secure is None or secure.range is None or privacy is None or privacy.where != "sum":
+        return
+    if (certain := secure.noisy_devices(most, server.minimum)) < 1:
+        colluding = max(server.minimum, LEAST) - certain
+        yield (
+            f"server.minimum: in a sum of {server.minimum:,} updates, noise of nobody would be "
+            f"certain, because {colluding:,} of {most:,} devices may collude; expected at least "
+            f"{colluding + 1:,}, or a smaller server.secure.collusion"
+        )
+        return
+    noise = secure.noise_of(privacy, most, server.minimum)
+    assert noise is not None
+    heaviest = 1.0 if secure.largest_weight is None else secure.largest_weight
+    room = most + noise.counts_as(most, heaviest * secure.range)
+    bits = bits_for(room, USUAL_BYTES if secure.bits is None else MOST_BYTES)
+    if bits < (secure.bits or FEWEST_BITS):
+        yield (
+            f"server.privacy.noise: the sum of {most:,} updates and their noise leaves {bits} bits "
+            f"to an entry of up to server.secure.range = {secure.range:g}; expected at least "
+            f"{secure.bits or FEWEST_BITS}. Take less noise, a larger range, or "
+            f"{'server.secure.bits' if secure.bits is None else 'fewer bits'}"
+        )
+        return
+    grid = grid_of(secure.range, secure.bits, "nearest", most, heaviest, noise)
+    steps = grid.deviation / grid.step
+    if privacy.noise and not FEWEST_STEPS <= steps <= MOST_STEPS:
+        few = steps < FEWEST_STEPS
+        yield (
+            f"server.secure.bits: the noise of a device has a standard deviation of {steps:.3g} "
+            f"steps of the grid; expected {FEWEST_STEPS} to {MOST_STEPS:,}. Take "
+            f"{'more' if few else 'fewer'} bits"
         )
 
 

@@ -336,9 +336,11 @@ class ScenarioSettings(Section):
         Args:
             examples: the most that a device has.
         """
-        if self.server.secure is None:
+        server = self.server
+        if server.secure is None:
             return None
-        return self.server.secure.format(self.server.round_sizes(self.devices)[1], examples)
+        most = server.round_sizes(self.devices)[1]
+        return server.secure.format(most, examples, server.privacy, server.minimum)
 
     @property
     def longest_round_s(self) -> float:

@@ -13,6 +13,12 @@ things:
   most 2·C, and z/2 counts. Replacing updates by zero is such a change. So both bounds hold for it,
   and the smaller one is taken.
 - Local: two updates of a device differ by at most 2·C, and z/2 counts.
+- In secure sums: neighbours as for central noise, without amplification. Updates are whole numbers
+  of norm at most C before noise. The noise of at least n devices, discrete Gaussians of variance
+  z²·C²/n, makes their sum 1/(2·z²)-concentrated differentially private (Kairouz, Liu, Steinke, The
+  Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021,
+  proposition 14; `muster.common.secure.noise` says what is left out). This bounds the Rényi
+  divergences, and they bound ε.
 """
 
 import math
@@ -40,17 +46,23 @@ class Accountant:
         if self._privacy.noise:
             self.epsilon(1)
 
+    def releases(self, rounds: int, versions: int) -> int:
+        """How many releases so many rounds are at most that made so many versions: the versions or,
+        with noise of devices, one in each round."""
+        return versions if self._privacy.where == "server" else rounds
+
     def epsilon(self, releases: int) -> float | None:
         """Return ε for δ after so many releases; None if there is no noise.
 
         Args:
-            releases: versions that were made or, with local noise, updates that a device has sent
-                at most.
+            releases: see `releases`.
         """
         if not self._privacy.noise:
             return None
         if not releases:
             return 0.0
+        if self._privacy.where == "sum":
+            return self._concentrated(releases)
         multiplier = self._privacy.noise / (2 if self._privacy.where == "device" else 1)
         spent = self._composed(multiplier, releases)
         return spent if self._sample is None else min(spent, self._amplified(releases))
@@ -63,6 +75,15 @@ class Accountant:
         with np.errstate(divide="ignore"):  # it takes log(0) on its way
             deviation = multiplier / math.sqrt(releases)
             return float(get_epsilon_gaussian(deviation, self._privacy.delta))
+
+    def _concentrated(self, releases: int) -> float:
+        """ε of so many sums, each 1/(2·z²)-concentrated differentially private."""
+        from dp_accounting.rdp import compute_epsilon
+        from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
+
+        orders = np.asarray(DEFAULT_RDP_ORDERS)
+        divergences = orders * (releases / (2 * self._privacy.noise**2))
+        return float(compute_epsilon(orders, divergences, self._privacy.delta)[0])
 
     def _amplified(self, releases: int) -> float:
         """ε of so many releases about devices that are drawn anew for each."""

@@ -142,11 +142,12 @@ class Aggregation:
         """ε of the rounds up to this one; None without noise.
 
         Every version is a release of the server. Of a device with local noise, every update is one,
-        and it sends at most one in a round.
+        and it sends at most one in a round. Of a secure sum, every round is one, because the sum of
+        a round without a version may have been opened.
         """
         if self._accountant is None:
             return None
-        return self._accountant.epsilon(round if self._privacy is None else version)
+        return self._accountant.epsilon(self._accountant.releases(round, version))
 
     async def aggregate(self, updates: RoundUpdates) -> Aggregated:
         """Make the next version from the updates of a round that no longer collects.
@@ -173,7 +174,7 @@ class Aggregation:
             for files in self._round_files:
                 files.discard(round.number)
             return Aggregated((), weights, normaliser, None, self._versions.state)
-        if self._privacy is not None:
+        if self._privacy is not None and self._privacy.where == "server":
             await self._worker.run(self._add_noise, round, self._privacy)
         if self._adds_bases:
             await self._worker.run(self._add_bases, round, counted)

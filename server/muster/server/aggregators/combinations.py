@@ -152,6 +152,9 @@ REFUSED: Mapping[tuple[R, W], str] = {
     (R.OWN_WEIGHTS, W.SERVER_PRIVACY): "server.privacy: the server weighs all devices alike, but "
     "the aggregator {by!r} lives on weights of its own; take a rule that averages updates, for "
     "example fedavg, fedadam or fedbuff{found}",
+    (R.OWN_WEIGHTS, W.SUM_PRIVACY): "server.privacy: the server weighs all devices alike, but the "
+    "aggregator {by!r} lives on weights of its own; take a rule that averages updates, for example "
+    "fedavg or fedadam",
     (R.TRUE_PROPENSITIES, W.RATIONAL): "server.aggregator: {by!r} needs the true propensities, "
     "which nobody knows of rational devices; take a rule that needs none",
     (R.TRUE_SHARES, W.RATIONAL): "server.aggregator: {by!r} needs the true shares, which nobody "
@@ -226,7 +229,13 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "round, but with server.secure a round counts those of its own sum; expected the synchronous "
     "mode",
     (R.SECURE_SUMS, W.SERVER_PRIVACY): "server.privacy: with server.secure the server cannot check "
-    "that devices state the norms by which it clips; expected where = 'device'",
+    "that devices state the norms by which it clips; expected where = 'sum' or 'device'",
+    (R.NOISY_SUMS, W.NO_SECURE_SUMS): "server.privacy: where = 'sum' hides updates in their sum, "
+    "but without server.secure the server gets every update; expected [server.secure] with a "
+    "range, or where = 'server'",
+    (R.NOISY_SUMS, W.EXACT_SUMS): "server.secure.range: with server.privacy.where = 'sum' devices "
+    "add whole numbers of steps of a grid, but without a range there is none; set range, the "
+    "largest absolute entry of an update",
     (R.KEPT_UPDATES, W.SECURE_SUMS): "server.keep_updates: with server.secure the server gets the "
     "sum in place of updates; expected false",
     (R.APP, W.SECURE_SUMS): "server.secure: an app reports more of each update than its sum; take "
@@ -241,7 +250,7 @@ REFUSED: Mapping[tuple[R, W], str] = {
     ): "server.privacy: noise can make {found} impossible, for example a "
     "variance below 0; leave server.privacy out, or take a model without such buffers (group or "
     "layer normalisation)",
-    (R.CLIPPING, W.NORM_LIMIT): "server.privacy: the server clips every update, but "
+    (R.CLIPPING, W.NORM_LIMIT): "server.privacy: every update is clipped, but "
     "server.guard.max_norm = {found} refuses long ones, and how many it refuses depends on the "
     "data; leave out server.guard.max_norm",
     (R.CLIPPING_BY_DEVICES, W.CLIPPED_UPDATES): "training.clip_update: server.privacy with where = "
@@ -370,6 +379,8 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "found {by!r}",
     (R.DEVICE_METRICS, W.DEVICE_PRIVACY): "server.privacy: where = 'device' hides updates alone, "
     "but with server.evaluate_on = {by!r} devices also report metrics; expected 'server'",
+    (R.DEVICE_METRICS, W.SUM_PRIVACY): "server.privacy: where = 'sum' hides updates alone, but "
+    "with server.evaluate_on = {by!r} devices also report metrics; expected 'server'",
     (R.DEVICE_METRICS, W.GPU): "{place}.device.torch_device: devices evaluate models on the CPU; "
     "expected 'cpu' or server.evaluate_on = 'server', found {found!r}",
     (R.DEVICE_METRICS, W.MEASUREMENTS): "server.{found}: with server.evaluate_on = {by!r} groups "

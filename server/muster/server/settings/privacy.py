@@ -26,10 +26,12 @@ class Privacy(Section):
     """δ of (ε, δ)-differential privacy. It should be well below 1 divided by the number of
     devices."""
 
-    where: Literal["server", "device"] = "server"
+    where: Literal["server", "device", "sum"] = "server"
     """server: the server clips every update, weighs all alike, and adds noise to their sum once in
     each version (central differential privacy). device: every device clips its update and adds
-    noise to it before it is sent (local differential privacy)."""
+    noise to it before it is sent (local differential privacy). sum: every device clips its weighted
+    update and adds a part of the noise to it, so that a secure sum has all of it; it needs
+    `server.secure` with a `range`."""
 
     @property
     def deviation(self) -> float:

@@ -1,5 +1,6 @@
 """The [server.secure] table of a scenario."""
 
+import math
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -7,7 +8,15 @@ from pydantic import Field, model_validator
 from muster.common.bounds import Positive
 from muster.common.config import Section
 from muster.common.secure.graph import LEAST, sharing_of
-from muster.common.secure.grid import MOST_BITS, Rounding, SumFormat, grid_of
+from muster.common.secure.grid import (
+    FEWEST_BITS,
+    MOST_BITS,
+    Rounding,
+    SumFormat,
+    SumNoise,
+    grid_of,
+)
+from muster.server.settings.privacy import Privacy
 
 
 class Secure(Section):
@@ -31,7 +40,7 @@ class Secure(Section):
     """The largest absolute entry of an update; a larger one is clipped to it. Then an entry is sent
     as a whole number of 2, 4 or 8 bytes. Absent: sums are exact, and an entry takes 16 bytes."""
 
-    bits: Annotated[int, Field(ge=4, le=MOST_BITS)] | None = None
+    bits: Annotated[int, Field(ge=FEWEST_BITS, le=MOST_BITS)] | None = None
     """With `range`: bits of an entry of the heaviest update, with its sign. The sum of all updates
     must fit into the bytes of an entry too. Absent: as many as fit into 4 bytes."""
 
@@ -41,8 +50,8 @@ class Secure(Section):
 
     largest_weight: Positive | None = None
     """With `range`: the largest weight that the aggregator gives to an update; the run fails if it
-    gives a larger one. Absent: the most examples that a device has, which is right for all of
-    muster's own rules."""
+    gives a larger one. Absent: the most examples that a device has, or 1 with noise in sums, which
+    is right for all of muster's own rules."""
 
     plain: bool = False
     """Whether devices send the same whole numbers without pads, so that the server sees every
@@ -72,17 +81,40 @@ class Secure(Section):
                 )
         return self
 
-    def format(self, devices: int, examples: int) -> SumFormat:
+    def noisy_devices(self, devices: int, minimum: int) -> int:
+        """The fewest devices whose noise a sum has and nobody knows: those of the smallest sum that
+        is opened, without as many as may collude in the largest.
+
+        Args:
+            devices: the most whose updates are in one sum.
+            minimum: of the updates of a round.
+        """
+        return max(minimum, LEAST) - math.floor(self.collusion * devices)
+
+    def noise_of(self, privacy: Privacy | None, devices: int, minimum: int) -> SumNoise | None:
+        """The noise of each device; None: devices add none to sums."""
+        if privacy is None or privacy.where != "sum":
+            return None
+        certain = max(self.noisy_devices(devices, minimum), 1)  # fewer are refused
+        return SumNoise(norm=privacy.clip, deviation=privacy.deviation / math.sqrt(certain))
+
+    def format(
+        self, devices: int, examples: int, privacy: Privacy | None = None, minimum: int = LEAST
+    ) -> SumFormat:
         """How devices send their updates.
 
         Args:
             devices: the most whose updates are in one sum.
             examples: the most that a device has.
+            minimum: of the updates of a round.
         """
-        heaviest = float(max(examples, 1)) if self.largest_weight is None else self.largest_weight
+        noise = self.noise_of(privacy, devices, minimum)
+        heaviest = self.largest_weight
+        if heaviest is None:
+            heaviest = 1.0 if noise is not None else float(max(examples, 1))
         grid = None
         if self.range is not None:
             rounding = self.rounding or "nearest"
-            grid = grid_of(self.range, self.bits, rounding, devices, heaviest)
+            grid = grid_of(self.range, self.bits, rounding, devices, heaviest, noise)
         neighbours = sharing_of(max(devices, LEAST), self.drop_out, self.collusion).neighbours
         return SumFormat(grid=grid, plain=self.plain, heaviest=heaviest, neighbours=neighbours)

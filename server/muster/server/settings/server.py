@@ -228,8 +228,8 @@ class ServerSettings(Section):
 
     @property
     def clips(self) -> bool:
-        """Whether the server clips updates and adds noise to their sum."""
-        return self.privacy is not None and self.privacy.where == "server"
+        """Whether the server weighs all updates alike, but for those that it clips."""
+        return self.privacy is not None and self.privacy.where != "device"
 
     def round_goal(self) -> int | None:
         """Return the number of updates that closes a round; None if no number does."""

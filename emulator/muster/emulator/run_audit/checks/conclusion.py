@@ -98,7 +98,7 @@ def check_privacy(evidence: Evidence, log: CheckLog) -> None:
     for row in evidence.rows("SELECT * FROM rounds ORDER BY round"):
         expected = None
         if account is not None:
-            releases = row["version"] if config.server.clips else row["round"]
+            releases = account.releases(row["round"], row["version"])
             expected = account.epsilon(releases)
         compare(log, "epsilon", expected, row["epsilon"], row["round"])
 
