@@ -22,7 +22,7 @@ _COLUMNS = (
     W.CODEC,
     W.RATIONAL,
     W.APP,
-    W.SERVER_PRIVACY,
+    W.EQUAL_WEIGHTS,
     W.DEVICE_PRIVACY,
 )
 """What the table of the rules shows of each; `_others` lists the rest."""
@@ -52,9 +52,11 @@ _FEATURES: Mapping[str, _Feature] = {
     "`groups.partial_sums`": _Feature((R.PARTIAL_SUMS,), (W.PARTIAL_SUMS, W.LATE_SUMS)),
     "`server.secure`": _Feature((R.SECURE_SUMS,), (W.SECURE_SUMS,)),
     "`server.privacy` in sums": _Feature(
-        (R.BOUNDED_CHANGE, R.CLIPPING, R.NOISY_SUMS), (W.SUM_PRIVACY,)
+        (R.BOUNDED_CHANGE, R.CLIPPING, R.NOISY_SUMS), (W.EQUAL_WEIGHTS, W.SUM_PRIVACY)
     ),
-    "`server.privacy` on the server": _Feature((R.BOUNDED_CHANGE, R.CLIPPING), (W.SERVER_PRIVACY,)),
+    "`server.privacy` on the server": _Feature(
+        (R.BOUNDED_CHANGE, R.CLIPPING), (W.EQUAL_WEIGHTS, W.SERVER_PRIVACY)
+    ),
     "`server.privacy` on devices": _Feature(
         (R.BOUNDED_CHANGE, R.CLIPPING_BY_DEVICES), (W.DEVICE_PRIVACY,)
     ),

@@ -10,6 +10,8 @@ from muster.common.errors import RunFailed
 from muster.emulator.planning import plan
 from muster.emulator.report.plan_tables import describe
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.aggregation.accountant import Accountant
+from muster.server.settings.privacy import Privacy
 from muster.testing import KillAt, SimulatedFleet, assert_never_counted_twice, assert_same_model
 
 SHARES = {"drop_out": 0.2, "collusion": 0.0}
@@ -86,6 +88,48 @@ def test_a_plan_says_how_secrets_are_shared() -> None:
     assert head.split("  ")[-1] == "too few stay"
     assert row.split() == ["6", "5", "4", "672", "0.099"]
     assert "Secure sums" not in describe(plan(validate(Scenario, settings(PLAIN), "plain")))
+
+
+def noisy(noise: float = 2.0, **server: Any) -> dict[str, Any]:
+    privacy = {"clip": 0.05, "noise": noise, "where": "sum"}
+    secure = {**SHARES, "range": 0.5, **server.pop("secure", {})}
+    return settings({**SECURE, "minimum": 4, "secure": secure, "privacy": privacy, **server})
+
+
+@pytest.mark.parametrize("bits", [None, 9])
+def test_noise_in_sums_is_that_of_a_plain_run_whatever_dies(
+    bits: int | None, fleet: SimulatedFleet
+) -> None:
+    grid = {} if bits is None else {"bits": bits, "rounding": "stochastic"}
+    plain = fleet.run(noisy(secure={**grid, "plain": True}))
+    kills = (
+        KillAt("dev-0001", "secure_step", 2, "opening"),
+        KillAt("server", "secure_step", 3, "update"),
+    )
+    secure = fleet.run(noisy(secure=grid), *kills)
+    assert_same_model(secure, plain)
+    assert_never_counted_twice(secure)
+    silent = fleet.run(noisy(0.0, secure=grid))
+    assert silent.summary["model_sha256"] != secure.summary["model_sha256"]
+    spent = [*secure.ledger.rounds["epsilon"]]
+    assert spent == [*plain.ledger.rounds["epsilon"]]
+    account = Accountant(Privacy(clip=0.05, noise=2.0, where="sum"), None)
+    assert spent == [account.epsilon(round) for round in (1, 2, 3)]
+    assert secure.summary["privacy"]["where"] == "sum"
+    assert set(silent.ledger.contributions["weight"]) != {1.0}  # some are clipped
+    assert set(silent.ledger.rounds["normaliser"]) == {6.0}
+
+
+def test_a_plan_says_how_much_more_noise_there_is_than_needed() -> None:
+    secure = {"drop_out": 0.2, "collusion": 0.2}
+    found = describe(plan(validate(Scenario, noisy(secure=secure), "noisy")))
+    (said,) = [line.strip() for line in found.splitlines() if "Noise of a sum" in line]
+    # Of a sum of 4, one may collude, and 6 devices have √2 times the noise of 3.
+    assert said == (
+        "Noise of a sum: standard deviation 0.1 from the 3 devices whose noise is certain, "
+        "1.41 times as much from the 6 of the largest round"
+    )
+    assert "Noise of a sum" not in describe(plan(validate(Scenario, settings(SECURE), "secure")))
 
 
 PACK = "dev-0002..dev-0003"

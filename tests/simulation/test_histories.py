@@ -201,7 +201,7 @@ def test_a_server_that_is_killed_between_any_two_rounds_takes_the_same_course(
 
 
 @pytest.mark.parametrize("process", ["server", "dev-0001"])
-@pytest.mark.parametrize("scenario", ["secure-sums", "wall-secure-sums"])
+@pytest.mark.parametrize("scenario", ["secure-sums", "noisy-secure-sums", "wall-secure-sums"])
 def test_a_process_that_is_killed_during_secure_sums_changes_nothing(
     simulated: Simulator, scenario: str, process: str
 ) -> None:

@@ -62,6 +62,26 @@ def test_the_renyi_bound_of_the_library_lies_a_little_above() -> None:
     assert 0.9 * bound < spent(8.0, 50) < bound
 
 
+@pytest.mark.parametrize(("noise", "releases"), [(1.1, 1), (8.0, 50), (300.0, 2)])
+def test_noise_in_sums_has_the_renyi_bound_which_holds_for_discrete_gaussians(
+    noise: float, releases: int
+) -> None:
+    renyi = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_SPECIAL)
+    renyi.compose(GaussianDpEvent(noise), releases)
+    found = spent(noise, releases, where="sum")
+    assert found == pytest.approx(renyi.get_epsilon(1e-5), rel=1e-9)
+    # The best order of the closed form of a concentrated bound (Bun and Steinke 2016, lemma 3.5).
+    rho = releases / (2 * noise**2)
+    assert found <= rho + 2 * math.sqrt(rho * math.log(1e5))
+    assert spent(noise, releases) < found
+
+
+def test_every_round_with_noise_of_devices_is_a_release_and_every_version_of_the_server() -> None:
+    for where, expected in (("server", 3), ("device", 5), ("sum", 5)):
+        account = Accountant(Privacy(clip=1.0, noise=1.0, where=where), None)
+        assert account.releases(rounds=5, versions=3) == expected
+
+
 @pytest.mark.parametrize("releases", [1, 20])
 def test_with_few_of_many_devices_epsilon_is_that_of_the_library_for_fixed_samples(
     releases: int,
@@ -78,6 +98,7 @@ def test_sampling_never_makes_epsilon_larger_and_does_not_help_local_noise() -> 
     assert spent(1.1, 9, DeviceSampling(size=900, devices=1000)) == spent(1.1, 9)
     few = DeviceSampling(size=10, devices=1000)
     assert spent(2.2, 9, few, where="device") == pytest.approx(spent(1.1, 9))
+    assert spent(2.2, 9, few, where="sum") == spent(2.2, 9, where="sum")
 
 
 def test_nothing_is_spent_before_the_first_release_and_nothing_known_without_noise() -> None:

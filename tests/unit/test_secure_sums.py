@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections.abc import Callable, Sequence
 from itertools import combinations, product
 from pathlib import Path
@@ -28,6 +30,7 @@ from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, decode_step
 from muster.common.seeds import stream
 from muster.server.runtime.worker import WorkerThread
+from muster.server.settings.privacy import Privacy
 from muster.server.settings.secure import Secure
 from muster.server.updates.secure_sums import OpenedSum, SecureSums
 
@@ -545,3 +548,39 @@ async def test_a_device_rounds_by_its_own_seed_whatever_the_server_says(told: in
     term = Term(lambda start, stop: vector[start:stop], 1.0, 1.0)
     right.add_term(term, stream(7, "secure grid", "a", 4))
     assert bytes(body) == right.encoded()
+
+
+@pytest.mark.parametrize("round", [4, 5])
+async def test_a_new_process_adds_the_same_noise_to_the_update_of_a_round(round: int) -> None:
+    """Otherwise two attempts of a round would tell more than one release."""
+    vector = np.linspace(-0.93, 0.71, PARAMETERS, dtype=np.float32)
+    privacy = Privacy(clip=0.5, noise=2.0, where="sum")
+    format = Secure(range=1.0, plain=True).format(3, 1, privacy, 3)
+    assert format.grid is not None
+
+    async def sent(seed: int, index: int, client: str) -> bytes:
+        update = Update(Key(client, round, 1), 1, bytes(16), vector.nbytes, 0.0, 0.0, 0.0)
+        stored = StoredUpdate(update, vector.tobytes())
+        memory = SimpleNamespace(update_for=lambda call: stored)
+        devices: Any = {client: SimpleNamespace(seed=seed, index=index, memory=memory)}
+        runner = TrainingRunner(ClockSettings(), None, WallClock())
+        held = HeldUpdates(devices, Whole(kind="none"), runner, secret=True)
+        batch: Any = SimpleNamespace(
+            calls=[SimpleNamespace(key=update.key)], work=SimpleNamespace(entries=PARAMETERS)
+        )
+        step = StepRequest(SumStep.UPDATE, secrets.token_bytes(16), index).encoded()
+        request = SumRequest(1, [1.0], begins=True, ends=True, step=step)
+        _, body = await SecureSteps(devices, held, runner, format).take(batch, request)
+        return bytes(body)
+
+    first = await sent(7, 0, "a")
+    assert first == await sent(7, 0, "a")
+    others = [await sent(7, 1, "b"), await sent(8, 0, "a")]
+    without = padded_sum(PARAMETERS, format.grid.model_copy(update={"deviation": 0.0}))
+    term = Term(lambda start, stop: vector[start:stop], 1.0, 1.0)
+    without.add_term(term, stream(7, "secure grid", "a", round))
+    numbers = [np.frombuffer(each, "<i4") for each in (without.encoded(), first, *others)]
+    noise = [(each - numbers[0]) * format.grid.step for each in numbers[1:]]
+    for one, other in combinations(noise, 2):
+        assert np.abs(one - other).max() > 0.01
+    assert np.concatenate(noise).std() == pytest.approx(1.0 / math.sqrt(3), rel=0.5)

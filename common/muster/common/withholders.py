@@ -126,11 +126,14 @@ class Withholder(StrEnum):
     NOISY_UPDATES = "training.update_noise"
     """Devices add noise to their updates."""
 
+    EQUAL_WEIGHTS = "server.privacy on the server or in sums"
+    """The server weighs all devices alike, but for updates that are clipped."""
+
     SERVER_PRIVACY = "server.privacy on the server"
-    """The server clips updates, weighs all devices alike and adds noise."""
+    """The server clips updates and adds noise."""
 
     SUM_PRIVACY = "server.privacy in sums"
-    """All devices count alike, and their noise hides the sum of their updates and nothing else."""
+    """Devices add noise, which hides the sum of their updates and nothing else."""
 
     NO_SECURE_SUMS = "no server.secure"
     """The server gets updates."""

@@ -106,6 +106,17 @@ def scenarios() -> Mapping[str, Scenario]:
             groups=[{"name": "dev", "count": 3}],
         ),
         _scenario(
+            "noisy-secure-sums",
+            server={
+                "rounds": 2,
+                "heartbeat_s": 2.0,
+                "minimum": 3,
+                "secure": {"range": 0.5, "bits": 12, "rounding": "stochastic"},
+                "privacy": {"clip": 0.1, "noise": 1.0, "where": "sum"},
+            },
+            groups=[{"name": "dev", "count": 3}],
+        ),
+        _scenario(
             "one-secure-sum",
             server={"rounds": 1, "heartbeat_s": 2.0, "minimum": 3, "secure": {}},
             groups=[{"name": "dev", "count": 3}],

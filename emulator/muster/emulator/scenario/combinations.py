@@ -150,19 +150,18 @@ def withheld_by(scenario: ScenarioSettings) -> Iterator[Withheld]:
 def _withheld_by_privacy(
     scenario: ScenarioSettings, required: list[Required]
 ) -> Iterator[Withheld]:
-    """Yield what privacy takes away. On the server, its sentence recommends privacy on devices if
-    nothing forbids that."""
+    """Yield what privacy takes away. With equal weights, its sentence recommends privacy on devices
+    if nothing forbids that."""
     privacy = scenario.server.privacy
     if privacy is None:
         return
     if privacy.where == "device":
         yield Withheld(Withholder.DEVICE_PRIVACY)
         return
-    if privacy.where == "sum":
-        yield Withheld(Withholder.SUM_PRIVACY)
-        return
     forbidden = excludes((need.requirement for need in required), Withholder.DEVICE_PRIVACY)
-    yield Withheld(Withholder.SERVER_PRIVACY, "" if forbidden else ", or set where = 'device'")
+    yield Withheld(Withholder.EQUAL_WEIGHTS, "" if forbidden else ", or set where = 'device'")
+    in_sums = privacy.where == "sum"
+    yield Withheld(Withholder.SUM_PRIVACY if in_sums else Withholder.SERVER_PRIVACY)
 
 
 def _withheld_by_time(scenario: ScenarioSettings) -> Iterator[Withheld]:

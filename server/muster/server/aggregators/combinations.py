@@ -149,12 +149,9 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "example fedavg",
     (R.LOSSES, W.APP): "server.aggregator: {by!r} needs the initial losses of devices, which an "
     "app does not report; take a rule that needs only updates, for example fedavg",
-    (R.OWN_WEIGHTS, W.SERVER_PRIVACY): "server.privacy: the server weighs all devices alike, but "
+    (R.OWN_WEIGHTS, W.EQUAL_WEIGHTS): "server.privacy: the server weighs all devices alike, but "
     "the aggregator {by!r} lives on weights of its own; take a rule that averages updates, for "
     "example fedavg, fedadam or fedbuff{found}",
-    (R.OWN_WEIGHTS, W.SUM_PRIVACY): "server.privacy: the server weighs all devices alike, but the "
-    "aggregator {by!r} lives on weights of its own; take a rule that averages updates, for example "
-    "fedavg or fedadam",
     (R.TRUE_PROPENSITIES, W.RATIONAL): "server.aggregator: {by!r} needs the true propensities, "
     "which nobody knows of rational devices; take a rule that needs none",
     (R.TRUE_SHARES, W.RATIONAL): "server.aggregator: {by!r} needs the true shares, which nobody "
