@@ -77,8 +77,9 @@ def test_noise_in_sums_has_the_renyi_bound_which_holds_for_discrete_gaussians(
 
 
 def test_every_round_with_noise_of_devices_is_a_release_and_every_version_of_the_server() -> None:
+    privacy = Privacy(clip=1.0, noise=1.0)
     for where, expected in (("server", 3), ("device", 5), ("sum", 5)):
-        account = Accountant(Privacy(clip=1.0, noise=1.0, where=where), None)
+        account = Accountant(privacy.model_copy(update={"where": where}), None)
         assert account.releases(rounds=5, versions=3) == expected
 
 
