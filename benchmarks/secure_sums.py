@@ -16,7 +16,7 @@ import numpy as np
 from rounds import measure
 
 from muster.common.exact_sum import Term
-from muster.common.secure.grid import Grid, grid_of
+from muster.common.secure.grid import Grid, SumNoise, grid_of
 from muster.common.secure.padded import padded_sum
 
 # (devices, parameters, rounds)
@@ -56,6 +56,8 @@ def one_update() -> None:
         (f"{bits} bits, {rounding}", grid_of(1.0, bits, rounding, 100, 1.0))
         for bits, rounding in ((53, "nearest"), (25, "nearest"), (8, "nearest"), (8, "stochastic"))
     ]
+    noise = SumNoise(norm=0.5, deviation=0.05)
+    grids.append(("25 bits, noise", grid_of(1.0, 25, "nearest", 100, 1.0, noise)))
     draws = np.random.default_rng(1)
     vector = draws.normal(scale=0.1, size=_ENTRIES).astype(np.float32)
     term = Term(lambda start, stop: vector[start:stop], 0.7, float(np.max(np.abs(vector))))

@@ -20,7 +20,7 @@ class Privacy(Section):
 
     noise: Annotated[float, Field(ge=0, le=1e6)]
     """z, the noise multiplier: the standard deviation of the Gaussian noise in every coordinate is
-    z·C. With 0, updates are only clipped, and no ε is computed."""
+    z·C, or more in secure sums. With 0, updates are only clipped, and no ε is computed."""
 
     delta: Annotated[float, Field(ge=1e-15, le=0.1)] = 1e-5
     """δ of (ε, δ)-differential privacy. It should be well below 1 divided by the number of
