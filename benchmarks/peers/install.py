@@ -18,7 +18,7 @@ ROOT = REPOSITORY / ".bench-peers"
 # "same-app" has muster beside Flower and Ray, so that the same torch trains the app under both.
 PINS = {
     "flwr-1.11.1": ("flwr==1.11.1",),
-    "flwr-next": ("flwr==1.41.0",),
+    "flwr-next": ("flwr[simulation]==1.41.0",),
     "same-app": ("--editable=.[flower]", "flwr[simulation]==1.41.0", "torch==2.13.0"),
 }
 
