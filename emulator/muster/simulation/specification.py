@@ -339,7 +339,7 @@ def _as_told(ledger: sqlite3.Connection) -> Iterator[str]:
     for row in _rows(
         ledger,
         "SELECT a.* FROM answers a JOIN answers b USING (client, modelled_s) JOIN contributions c "
-        "ON c.client = b.client AND c.call_round = b.round WHERE modelled_s > 0 "
+        "ON c.client = b.client AND c.call_round = b.round AND c.attempt = 1 WHERE modelled_s > 0 "
         "AND a.decision = 'abort' AND a.reason <> 'training failed' AND c.outcome = 'folded'",
     ):
         yield f"{row['client']} gave up in round {row['round']}, after all of its work"
