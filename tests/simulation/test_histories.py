@@ -24,6 +24,7 @@ from muster.simulation.faults import (
     Fault,
     GatewayDown,
     Kill,
+    KillAt,
     Pause,
     PowerCut,
     Rogue,
@@ -368,7 +369,7 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
         ),
         # Updates come while a run fails on a full disk, and again when it is resumed.
         (72001444, (DiskFull("upload", 0),), "completed"),
-        # Two rounds in one step of the clock, in which a device is interrupted after the same share.
+        # Two rounds in one step of the clock: a device is interrupted after the same share.
         (73000095, (PowerCut(280),), "completed"),
         # The same, and the second call was repeated in a later step.
         (73001093, (KillAt("server", "round_opened", 2),), "completed"),
