@@ -49,6 +49,7 @@ class OwnData(Classification):
     `module:function`."""
 
     def check(self) -> None:
+        self.source.fetched()  # again, if a run goes on and its data set was removed
         self.source.check()
 
     def paths(self) -> Sequence[str]:
@@ -80,7 +81,7 @@ def _read(source: str, transforms: str, test_ratio: float, numbers: bool) -> Dat
     wanted: list[Any] = [TRANSFORMS.parse(each) for each in json.loads(transforms)]
     for transform in wanted:
         rows, test = (part and replace(part, x=transform.applied(part.x)) for part in (rows, test))
-    return dataset_of(rows, test, test_ratio, found.path, numbers)
+    return dataset_of(rows, test, test_ratio, found.where, numbers)
 
 
 def dataset_of(

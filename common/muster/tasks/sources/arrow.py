@@ -1,12 +1,15 @@
 """Tables in files of Apache Arrow: Parquet, and data sets of Hugging Face."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
-from muster.common.errors import listed
+from muster.common.errors import ConfigError, listed
 from muster.tasks.sources.contract import Text, refused
+from muster.tasks.sources.hub import copy_of
 from muster.tasks.sources.table import Columns, DataTable
 
 
@@ -54,25 +57,71 @@ _PARTITION = "partition"
 
 
 class SavedDataset(DataTable):
-    """A data set of the package `datasets` (Hugging Face), in the folder to which its
-    `save_to_disk` wrote it.
+    """A data set of the package `datasets` (Hugging Face): in the folder to which its
+    `save_to_disk` wrote it, or one of the hub, by its name.
 
     Columns that a model gets have pictures, numbers, or lists of equally many numbers. The path may
     also be a folder of several data sets with the same columns, for example the partitions of
-    `flwr-datasets`; with `user = "partition"` their names are the users.
+    `flwr-datasets`; with `user = "partition"` their names are the users. The command downloads a
+    data set of the hub before it starts anything, unless the cache of Hugging Face has it. The
+    scenario in the run folder has its path there and its revision.
     """
 
     needs = "datasets", "datasets"
-    hint = (
-        ". Write a data set of the hub to a folder first, so that all processes read the same: "
-        "datasets.load_dataset(NAME).save_to_disk(FOLDER)"
-    )
+    hint = '; hub = "OWNER/NAME" names a data set of the Hugging Face hub'
+
+    path: Text = ""
+    """The folder; relative to the scenario file. Absent: hub names the data set."""
+
+    hub: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")] | None = None
+    """The name of a data set of the Hugging Face hub, with that of its owner, for example
+    `ylecun/mnist`."""
+
+    configuration: Annotated[str, Field(pattern=r"^[^./\\][^/\\]*$", max_length=200)] | None = None
+    """The configuration, of a data set of the hub that has several."""
+
+    revision: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The commit, branch or tag of a data set of the hub. Absent: the newest commit, which the run
+    keeps."""
 
     split: Text = "train"
     """The split for training, if there are several."""
 
     test_split: Text = "test"
     """The split for testing; it may be missing."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if not (self.path or self.hub):
+            raise ValueError("expected path, a folder, or hub, the name of a data set of the hub")
+        if self.hub is None and (self.configuration or self.revision):
+            raise ValueError("configuration and revision are of a data set of the hub; give hub")
+        if self.hub and self.path and Path(self.path).name != self.revision:
+            raise ValueError("expected path, a folder, or hub, found both; leave one of them out")
+        return self
+
+    @property
+    def where(self) -> str:
+        return self.hub or self.path
+
+    def fetched(self) -> Mapping[str, str]:
+        if self.hub is None or (self.path and Path(self.path).exists()):
+            return {}
+        self.require_package()
+        found = copy_of(self.hub, self.configuration, self.revision)
+        if self.path and found.path != self.path:
+            raise refused(
+                self.hub,
+                f"{self.path}, which the run began with",
+                found.path,
+                "set HF_HOME as it was then",
+            )
+        return found._asdict()
+
+    def check(self) -> None:
+        if not self.path:
+            raise ConfigError(f"task.source: {self.hub} is not downloaded; see `fetched`")
+        super().check()
 
     def tables(self) -> tuple[Columns, Columns | None]:
         import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -83,13 +132,13 @@ class SavedDataset(DataTable):
             why = " ".join(str(error).split())
             raise refused(self.path, "a folder of Dataset.save_to_disk", f"{why:.200}") from None
         if not isinstance(found, datasets.DatasetDict):
-            return self._split(found, self.path), None
+            return self._split(found, self.where), None
         if self.split not in found:
-            raise refused(self.path, f"a split {self.split!r}", listed(list(found)))
-        train = self._split(found[self.split], f"{self.path}, split {self.split}")
+            raise refused(self.where, f"a split {self.split!r}", listed(list(found)))
+        train = self._split(found[self.split], f"{self.where}, split {self.split}")
         if self.test_split not in found:
             return train, None
-        place = f"{self.path}, split {self.test_split}"
+        place = f"{self.where}, split {self.test_split}"
         return train, self._split(found[self.test_split], place)
 
     def _loaded(self) -> Any:

@@ -5,7 +5,7 @@ was found.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,9 +60,25 @@ class DataSource(Plugin):
     path: Text
     """The file, or the folder, with the examples; relative to the scenario file."""
 
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return self.path
+
     def paths(self) -> Sequence[str]:
         """The files and folders that it reads."""
         return [self.path]
+
+    def fetched(self) -> Mapping[str, str]:
+        """Download what is not on this machine. Only a command does, before it starts anything.
+
+        Returns:
+            The settings that say where it is; none if nothing is to be downloaded.
+
+        Raises:
+            ConfigError: a package is missing, or it cannot be downloaded.
+        """
+        return {}
 
     def check(self) -> None:
         """Check early that there is something to read.
@@ -76,6 +92,14 @@ class DataSource(Plugin):
                     f"task.source: {path} does not exist; expected a path relative to the "
                     f"scenario file{self.hint}"
                 )
+        self.require_package()
+
+    def require_package(self) -> None:
+        """Check that the package is there that it needs.
+
+        Raises:
+            ConfigError: it is missing.
+        """
         if self.needs is not None and find_spec(self.needs[0]) is None:
             raise ConfigError(
                 f"task.source: {self.kind} needs the package {self.needs[0]}; install it by "

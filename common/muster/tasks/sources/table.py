@@ -167,11 +167,13 @@ class DataTable(DataSource):
                 "features", "no column of labels or users", listed(sorted(map(str, twice)))
             )
         if not names:
-            raise refused(self.path, "a column beside label and user", listed(list(columns.values)))
+            raise refused(
+                self.where, "a column beside label and user", listed(list(columns.values))
+            )
         if self.separate:
             if unfit := [name for name in names if not str(name).isidentifier()]:
                 raise refused(
-                    f"{self.path}, column {unfit[0]!r}",
+                    f"{self.where}, column {unfit[0]!r}",
                     "a name that an argument of the model can have",
                     "this one",
                     "rename it, or name the others in task.source.features",

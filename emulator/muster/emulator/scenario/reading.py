@@ -18,6 +18,7 @@ from muster.emulator.links.shared import recordings_in
 from muster.emulator.links.traces import TRACES, files_of
 from muster.emulator.scenario.own_code import modules_of, settle_modules
 from muster.emulator.scenario.scenario import Scenario
+from muster.tasks.own_data import OwnData
 
 DATA_VARIABLE = "MUSTER_DATA"
 """The environment variable that names the data directory."""
@@ -64,7 +65,8 @@ def scenario_of(
     data: str | None = None,
 ) -> Scenario:
     """The scenario of the settings that stand in a file, or could: paths and code of the user's own
-    are relative to its folder. The settings are changed to what they stand for.
+    are relative to its folder. The settings are changed to what they stand for, and a data set of
+    the hub is downloaded.
 
     Args:
         settings, data: see `read_scenario`.
@@ -80,8 +82,20 @@ def scenario_of(
     _set_files(values, path)
     settle_modules(values, path)
     scenario = settled(values, str(path))
+    if fetched := _fetched(scenario):
+        values["task"]["source"] |= fetched
+        scenario = settled(values, str(path))
     modules_of(values)
     return scenario
+
+
+def _fetched(scenario: Scenario) -> Mapping[str, str]:
+    """Download the data that a new scenario has elsewhere, and return the settings that say where
+    they are. A scenario in a run folder has them."""
+    task: object = scenario.task
+    if isinstance(task, OwnData) and not task.source.path:
+        return task.source.fetched()
+    return {}
 
 
 def settled(values: dict[str, Any], source: str) -> Scenario:
