@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -72,6 +73,8 @@ class FakeHub:
         assert what == "tree", rest
         folder = f"{unquote(path)}/" if path else ""
         found = [_entry(file, files) for file in files if file.startswith(folder)]
+        folders = {str(above) for file in files for above in PurePosixPath(file).parents[:-1]}
+        found += [{"type": "directory", "path": each, "oid": commit} for each in folders]
         if path and not found:
             raise _NotFound(404, "EntryNotFound")
         return found

@@ -1,11 +1,12 @@
 """Tables in files of Apache Arrow: Parquet, and data sets of Hugging Face."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from muster.common.errors import ConfigError, listed
 from muster.tasks.sources.contract import Text, refused
@@ -52,6 +53,8 @@ def _columns(path: str) -> Columns:
     return Columns(values, path)
 
 
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
 _PARTITION = "partition"
 """The column with the names of several data sets."""
 
@@ -73,7 +76,7 @@ class SavedDataset(DataTable):
     path: Text = ""
     """The folder; relative to the scenario file. Absent: hub names the data set."""
 
-    hub: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")] | None = None
+    hub: Text | None = None
     """The name of a data set of the Hugging Face hub, with that of its owner, for example
     `ylecun/mnist`."""
 
@@ -89,6 +92,16 @@ class SavedDataset(DataTable):
 
     test_split: Text = "test"
     """The split for testing; it may be missing."""
+
+    @field_validator("hub")
+    @classmethod
+    def _has_an_owner(cls, hub: str | None) -> str | None:
+        if hub is not None and (not _HUB_NAME.fullmatch(hub) or "--" in hub or ".." in hub):
+            raise ValueError(
+                f"expected OWNER/NAME, as the page of the data set has it, for example "
+                f"ylecun/mnist, found {hub!r:.200}"
+            )
+        return hub
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -159,9 +172,24 @@ class SavedDataset(DataTable):
     def _split(self, found: Any, place: str) -> Columns:
         if not len(found):
             raise refused(place, "rows with examples", "none")
-        values = found.with_format("numpy")[:]
+        used = {*(self.features or ()), self.label, *([self.user] if self.user else ())}
+        if self.features and used <= set(found.column_names):
+            found = found.select_columns(sorted(used))  # others may need packages to be read
+        try:
+            values = found.with_format("numpy")[:]
+        except (ImportError, OSError, RuntimeError, ValueError) as error:
+            why = " ".join(str(error).split())
+            mend = "name the columns that a model gets in task.source.features"
+            raise refused(place, "columns that can be read", f"{why:.200}", mend) from None
         for name, feature in found.features.items():
-            pixels = values[name]
-            if type(feature).__name__ == "Image" and getattr(pixels, "ndim", 0) == 4:
-                values[name] = np.moveaxis(pixels, 3, 1)  # channels first, as torch has them
-        return Columns(values, str(Path(place)))
+            column, kind = values[name], type(feature).__name__
+            if kind == "Image" and getattr(column, "ndim", 0) == 4:
+                values[name] = np.moveaxis(column, 3, 1)  # channels first, as torch has them
+            elif kind == "ClassLabel" and name == self.label and np.any(np.asarray(column) == -1):
+                raise refused(
+                    f"{place}, column {name}",
+                    "the label of each example",
+                    "-1, which stands for an unknown one",
+                    "take another split with labels, as task.source.test_split or split",
+                )
+        return Columns(values, place)

@@ -52,7 +52,7 @@ def copy_of(name: str, configuration: str | None, revision: str | None) -> HubCo
     if revision is not None and _COMMIT.fullmatch(revision) and (place / revision).is_dir():
         return HubCopy(str(place / revision), revision)
     commit, offline = _commit(name, revision)
-    with _explained(name, configuration, commit, offline):
+    with _explained(name, configuration, commit, offline), _without_network(commit is None):
         # One that is not in memory tells its files, in a folder whose name is the commit.
         found = datasets.load_dataset(
             name, configuration, revision=commit or revision, keep_in_memory=False
@@ -96,8 +96,10 @@ def _commit(name: str, revision: str | None) -> tuple[str | None, str]:
         if info.gated:
             hub.auth_check(name, repo_type="dataset")
     except RevisionNotFoundError:
-        refs = hub.list_repo_refs(name, repo_type="dataset")
-        there = [ref.name for ref in (*refs.branches, *refs.tags)]
+        there = ["no such commit, branch or tag"]
+        with suppress(Exception):  # see below
+            refs = hub.list_repo_refs(name, repo_type="dataset")
+            there = [ref.name for ref in (*refs.branches, *refs.tags)]
         raise refused(name, f"a revision {revision!r}", listed(there)) from None
     except GatedRepoError:
         raise ConfigError(
@@ -119,6 +121,19 @@ def _commit(name: str, revision: str | None) -> tuple[str | None, str]:
             f"most of them, or another data set"
         )
     return info.sha, ""
+
+
+@contextmanager
+def _without_network(offline: bool) -> Iterator[None]:
+    """Let `datasets` look into its cache alone. It tries for half a minute otherwise."""
+    import datasets
+
+    before = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = before or offline
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
 
 
 @contextmanager
@@ -162,5 +177,5 @@ def _configurations(name: str, commit: str) -> list[str]:
 
 def _first(error: Exception) -> str:
     """The first line of what an error says, with its class."""
-    said = str(error).strip().partition("\n")[0]
+    said = str(error).strip().partition("\n")[0].rstrip(".")
     return f"{type(error).__name__}{said and f': {said:.200}'}"
