@@ -203,7 +203,7 @@ deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
 
 # In a process of its own: where MLflow has been imported, Jupyter finds its kernels no longer.
 NOTEBOOK = tests/system/test_notebook.py
-NEED_EXTRAS = tests/integration/flower tests/integration/test_named_inputs.py tests/system/test_flower.py tests/system/test_notebook.py tests/system/test_tracking.py tests/unit/emulator/test_export.py tests/unit/tasks/test_sources_of_packages.py tests/unit/population/test_parquet_tables.py tests/unit/laboratory/test_life_parquet.py
+NEED_EXTRAS = tests/integration/flower tests/integration/test_named_inputs.py tests/system/test_flower.py tests/system/test_hub.py tests/system/test_notebook.py tests/system/test_tracking.py tests/unit/emulator/test_export.py tests/unit/tasks/test_sources_of_packages.py tests/unit/population/test_parquet_tables.py tests/unit/laboratory/test_life_parquet.py
 test-extras: .venv-extras/installed  ## the tests of Flower apps, notebooks, exports and trackers, with all extras installed in .venv-extras
 	.venv-extras/bin/pytest --numprocesses auto --dist loadfile $(filter-out $(NOTEBOOK),$(NEED_EXTRAS))
 	.venv-extras/bin/pytest $(NOTEBOOK)

@@ -214,10 +214,10 @@ def _limit(sign: str, value: float, text_of: Callable[[float], str] | None) -> s
 
 def _default(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
+    if default is None or (default == "" and field.metadata):  # nobody can give an empty text
+        return "absent"
     if field.is_required() or default == "":  # a plug-in's name is filled in when it is found
         return "*required*"
-    if default is None:
-        return "absent"
     if isinstance(default, Plugin):
         return _table(default)
     if isinstance(default, Section):

@@ -266,7 +266,24 @@ def test_a_source_is_described_once() -> None:
     assert all(kind.__doc__ for kind in SOURCES.built_in.values())
 
 
-def test_the_name_of_a_data_set_of_the_hub_is_refused_with_what_to_do() -> None:
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ({"hub": "mnist"}, "expected OWNER/NAME, .* for example ylecun/mnist, found 'mnist'"),
+        ({"hub": "https://hub/datasets/ylecun/mnist"}, "expected OWNER/NAME"),
+        ({"hub": "lab/a..b"}, "expected OWNER/NAME"),
+        ({}, "expected path, a folder, or hub"),
+        ({"hub": "ylecun/mnist", "path": "mnist"}, "found both; leave one of them out"),
+        ({"path": "mnist", "revision": "main"}, "of a data set of the hub; give hub"),
+        ({"path": "mnist", "configuration": "small"}, "of a data set of the hub; give hub"),
+    ],
+)
+def test_a_data_set_of_the_hub_has_the_name_of_its_page(source: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        SOURCES.parse({"kind": "datasets", "label": "label", **source})
+
+
+def test_the_name_of_a_data_set_of_the_hub_is_no_path() -> None:
     source = SOURCES.parse({"kind": "datasets", "path": "ylecun/mnist", "label": "label"})
-    with pytest.raises(ConfigError, match=r"ylecun/mnist does not exist; .*save_to_disk\(FOLDER\)"):
+    with pytest.raises(ConfigError, match=r"ylecun/mnist does not exist; .*hub = \"OWNER/NAME\""):
         source.check()  # type: ignore[attr-defined]

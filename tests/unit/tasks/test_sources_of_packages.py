@@ -93,6 +93,9 @@ def test_a_missing_package_is_named_with_its_extra(
         source: Any = SOURCES.parse({"kind": kind, "path": str(tmp_path), **label})
         with pytest.raises(ConfigError, match=rf"pip install 'muster-fl\[{extra}\]'"):
             source.check()
+    hub: Any = SOURCES.parse({"kind": "datasets", "hub": "ylecun/mnist", "label": "label"})
+    with pytest.raises(ConfigError, match=r"pip install 'muster-fl\[datasets\]'"):
+        hub.fetched()
 
 
 COLUMNS: dict[str, list[Any]] = {
@@ -122,7 +125,10 @@ def test_a_parquet_file_is_read(tmp_path: Path) -> None:
     ("columns", "why"),
     [
         ({"x": [1, None, 3, 4, 5, 6]}, r"a.parquet, row 1, column x: expected a finite number"),
-        ({"vector": [[1.0]] + [[1.0, 2.0]] * 5}, r"row 1, column vector: .*name other columns"),
+        (
+            {"vector": [[1.0]] + [[1.0, 2.0]] * 5},
+            r"row 1, column vector: expected .* \(1,\) .* found \(2,\)",
+        ),
         ({"y": [1, None, 1, 2, 2, 2]}, r"row 1, column y: expected a value, found nothing"),
         ({"y": [[1]] * 6}, r"row 0, column y: expected a number or a text, found"),
         ({"x": COLUMNS["site"]}, r"row 0, column x: expected a finite number, found 'b'"),
@@ -166,6 +172,28 @@ def test_a_saved_data_set_is_read_with_its_pictures(tmp_path: Path) -> None:
         opened({**source, "split": "learn"})
     with pytest.raises(ConfigError, match=r"expected a folder of Dataset.save_to_disk, found"):
         opened({**source, "path": str(tmp_path)})
+
+
+def test_unknown_labels_and_columns_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    pytest.importorskip("PIL.Image")
+    names = datasets.ClassLabel(names=["a", "b"])
+    whole = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
+    hidden = datasets.Dataset.from_dict({"x": [5.0], "y": [-1]})
+    splits = {"train": whole.cast_column("y", names), "test": hidden.cast_column("y", names)}
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "hidden"))
+    source = {"kind": "datasets", "path": str(tmp_path / "hidden"), "label": "y"}
+    with pytest.raises(ConfigError, match=r"split test, column y: .* found -1, .*test_split"):
+        opened(source)
+    assert opened({**source, "test_split": "none"}).client(0).x.shape == (3, 1)
+
+    broken = {**whole.to_dict(), "picture": [{"bytes": b"none", "path": None}] * 4}
+    made = datasets.Dataset.from_dict(broken).cast_column("picture", datasets.Image())
+    made.save_to_disk(str(tmp_path / "broken"))
+    source["path"] = str(tmp_path / "broken")
+    with pytest.raises(ConfigError, match=r"columns that can be read, found .*task.source.feat"):
+        opened(source)
+    assert opened({**source, "features": ["x"]}).client(0).x.shape == (3, 1)
 
 
 def test_saved_partitions_are_users(tmp_path: Path) -> None:

@@ -190,6 +190,6 @@ class SavedDataset(DataTable):
                     f"{place}, column {name}",
                     "the label of each example",
                     "-1, which stands for an unknown one",
-                    "take another split with labels, as task.source.test_split or split",
+                    "name a split that has labels in task.source.test_split, or in split",
                 )
         return Columns(values, place)

@@ -32,7 +32,6 @@ class HubCopy(NamedTuple):
     revision: str
 
 
-@cache
 def copy_of(name: str, configuration: str | None, revision: str | None) -> HubCopy:
     """Download a data set of the hub, unless the cache of Hugging Face has it.
 
@@ -48,10 +47,16 @@ def copy_of(name: str, configuration: str | None, revision: str | None) -> HubCo
     import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     cached = Path(datasets.config.HF_DATASETS_CACHE).expanduser().resolve() / "muster"
-    place = cached / name.replace("/", "___") / (configuration or "default")
+    place = cached / name.replace("/", "___") / (configuration or "")
     if revision is not None and _COMMIT.fullmatch(revision) and (place / revision).is_dir():
         return HubCopy(str(place / revision), revision)
-    commit, offline = _commit(name, revision)
+    commit, offline = None, ""
+    try:
+        commit = _commit(name, revision)
+    except ConnectionError as error:
+        offline = str(error)
+    if commit is not None and (place / commit).is_dir():
+        return HubCopy(str(place / commit), commit)
     with _explained(name, configuration, commit, offline), _without_network(commit is None):
         # One that is not in memory tells its files, in a folder whose name is the commit.
         found = datasets.load_dataset(
@@ -65,23 +70,29 @@ def copy_of(name: str, configuration: str | None, revision: str | None) -> HubCo
             f"revision {commit or revision}",
             f"only revision {loaded} in the cache of Hugging Face{offline and f' ({offline})'}",
         )
+    if (place / loaded).is_dir():
+        return HubCopy(str(place / loaded), loaded)
     try:
         place.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=place, prefix=".") as new:
-            if not (place / loaded).is_dir():
-                found.save_to_disk(f"{new}/copy")
-                with suppress(FileExistsError):  # another command was faster
-                    os.rename(f"{new}/copy", place / loaded)
+            found.save_to_disk(f"{new}/copy")
+            try:
+                os.rename(f"{new}/copy", place / loaded)
+            except OSError:
+                if not (place / loaded).is_dir():  # otherwise another command was faster
+                    raise
     except OSError as error:
         raise ConfigError(f"task.source: {name} cannot be saved in {place}: {error}") from None
     return HubCopy(str(place / loaded), loaded)
 
 
-def _commit(name: str, revision: str | None) -> tuple[str | None, str]:
-    """The commit of a data set; None: the hub cannot be reached, with the reason.
+@cache
+def _commit(name: str, revision: str | None) -> str:
+    """The commit of a data set, found once, so that all runs of a comparison have the same.
 
     Raises:
         ConfigError: the hub does not have it for this user, or only as a program.
+        ConnectionError: the hub cannot be reached.
     """
     from huggingface_hub import HfApi, constants  # type: ignore[import-not-found,unused-ignore]
     from huggingface_hub.errors import (  # type: ignore[import-not-found,unused-ignore]
@@ -112,7 +123,8 @@ def _commit(name: str, revision: str | None) -> tuple[str | None, str]:
             f"a slip in hub, or log in by `hf auth login` or set HF_TOKEN"
         ) from None
     except Exception as error:  # of classes that depend on the versions of two packages
-        return None, f"{constants.ENDPOINT} cannot be reached: {_first(error)}"
+        reason = f"{constants.ENDPOINT} cannot be reached: {_first(error)}"
+        raise ConnectionError(reason) from None
     program = f"{name.rpartition('/')[2]}.py"
     if any(file.rfilename == program for file in info.siblings or ()):
         raise ConfigError(
@@ -120,7 +132,7 @@ def _commit(name: str, revision: str | None) -> tuple[str | None, str]:
             f'runs; take revision = "refs/convert/parquet", for which the hub has made tables of '
             f"most of them, or another data set"
         )
-    return info.sha, ""
+    return str(info.sha)
 
 
 @contextmanager
@@ -143,7 +155,7 @@ def _explained(
     """Turn what `datasets` raises while it loads a data set into a sentence.
 
     Args:
-        commit, offline: see `_commit`.
+        commit: None: the hub cannot be reached, because of `offline`.
 
     Raises:
         ConfigError: something was raised.

@@ -66,6 +66,7 @@ class Columns:
     def _no_number(self, name: str, values: Any) -> ConfigError:
         """The mistake in the first row that has no number."""
         shape = None
+        mend = "name other columns in task.source.features"
         for row, value in enumerate(values):
             try:
                 number = np.asarray(value).astype(np.float64)
@@ -74,15 +75,23 @@ class Columns:
                 shape = number.shape if shape is None else shape
                 if not bad and number.shape == shape:
                     continue
+                if not bad:
+                    return refused(
+                        self.place(name, row),
+                        f"numbers of shape {shape} as in row 0",
+                        f"{number.shape}",
+                        f"bring all to one shape, or {mend}",
+                    )
             except (TypeError, ValueError):
                 pass
             nothing = value is None or (isinstance(value, str) and not value)
-            shown = "nothing" if nothing else f"{value!r:.60}"
+            plain = value.item() if isinstance(value, np.generic) else value
+            shown = "nothing" if nothing else f"{' '.join(repr(plain).split()):.60}"
             return refused(
                 self.place(name, row),
                 "a finite number",
                 shown,
-                "fill it, leave the row out, or name other columns in task.source.features",
+                f"fill it, leave the row out, or {mend}",
             )
         return refused(f"{self._source}, column {name}", "numbers", "something else")
 
