@@ -12,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,13 @@ def search(arguments: argparse.Namespace) -> int:
     # Each process starts afresh: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     # Not concurrent.futures: with max_tasks_per_child, its pool hangs in Python 3.11.
-    with context.Pool(
-        arguments.processes, initializer=install, maxtasksperchild=_HISTORIES // size
-    ) as pool:
+    # After Ctrl-C, what was found so far is shown and written.
+    with (
+        suppress(KeyboardInterrupt),
+        context.Pool(
+            arguments.processes, initializer=install, maxtasksperchild=_HISTORIES // size
+        ) as pool,
+    ):
         for batch in pool.imap_unordered(play, batches):
             played += batch.played
             endings += batch.endings
