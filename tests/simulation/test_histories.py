@@ -373,6 +373,8 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
         (73000095, (PowerCut(280),), "completed"),
         # The same, and the second call was repeated in a later step.
         (73001093, (KillAt("server", "round_opened", 2),), "completed"),
+        # The disk has no room for the last line of the journal at first.
+        (73002315, (DiskFull("journal", 3, 3),), "completed"),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(

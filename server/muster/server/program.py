@@ -18,7 +18,7 @@ from muster.common.causes import outer_cause
 from muster.common.clock import Clock
 from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import ConfigError, MusterError, reason_of
-from muster.common.events import Ended, Event, Revoked
+from muster.common.events import Event, Revoked
 from muster.common.files import write_atomic
 from muster.common.full_disk import is_full
 from muster.common.journal import Journal
@@ -163,9 +163,7 @@ async def _serve(
             watchers.show(line)
         if metrics is not None and at is None:  # else it happened before this server began
             metrics.show(event)
-        if isinstance(event, Ended):  # before any device hears of it and ends
-            journal.flush()
-        elif isinstance(event, Revoked):
+        if isinstance(event, Revoked):
             flush()
 
     store = Store(folder / "models", ledger, schema)
@@ -204,7 +202,7 @@ async def _serve(
         expected = isinstance(error, MusterError) or outer_cause(error)
         log.error("%s", reason_of(error), exc_info=None if expected else error)
         status, detail = "failed", reason_of(error)
-    status, _ = await coordinator.finish(status, detail, _peak_rss_mib())
+    status, _ = await coordinator.finish(status, detail, _peak_rss_mib(), journal.flush)
     watchers.ended.set()
     await _wait_until_all_left(fleet, clock)
     await server.stop(grace=1.0)

@@ -70,8 +70,17 @@ class RunEnding:
         # The rows after the newest commit; empty until the ledger has them.
         self._last = PendingTransaction()
 
-    async def finish(self, status: str, detail: str, peak_rss_mib: float) -> tuple[str, str]:
+    async def finish(
+        self,
+        status: str,
+        detail: str,
+        peak_rss_mib: float,
+        flush: "Callable[[], None]" = lambda: None,
+    ) -> tuple[str, str]:
         """Write the result, close the account, and say goodbye.
+
+        Args:
+            flush: writes the journal to its file.
 
         Returns:
             The status and detail of the run. If a part of the end fails, the run has failed.
@@ -89,11 +98,15 @@ class RunEnding:
                 log.error("the end of the run: %s", reason_of(error), exc_info=outside)
                 if status != "failed":
                     status, detail = "failed", reason_of(error)
-        try:
-            self._tell(
-                Ended(status, detail, self._last.bytes_up, self._last.bytes_down, peak_rss_mib)
-            )
-        except OSError as error:
+        traffic = self._last.bytes_up, self._last.bytes_down
+        self._tell(Ended(status, detail, *traffic, peak_rss_mib))
+
+        async def write() -> None:
+            flush()
+
+        try:  # before any device hears of it and ends
+            await self._room.write("the journal", write)
+        except Exception as error:
             log.error("the journal: %s", reason_of(error))
             status = "failed"
         for pack in self._fleet.packs():
