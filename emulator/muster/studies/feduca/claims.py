@@ -15,7 +15,6 @@ from muster.studies.claims import (
     close,
     difference,
     greater,
-    grows,
 )
 from muster.studies.feduca.fleet import (
     ALWAYS,
@@ -44,6 +43,8 @@ ONE_STRATEGY = "n_s = 1"
 
 _CLEARLY = 0.02
 """An accuracy that is clearly higher, or that is not, differs by so much."""
+_FEWER = 0.2
+"""The share of all institutes by which a participation is lower if it has collapsed."""
 _HALF = 0.15
 """About half of the institutes: 0.5 up to this margin."""
 _ELSEWHERE = 0.05
@@ -200,13 +201,15 @@ def _deltas(found: UtilityMeasures) -> Iterator[Claim]:
 
 def _inflations(found: UtilityMeasures) -> Iterator[Claim]:
     """Table 9."""
-    levels: dict[float, BySeed] = {0.0: found.of("participation", AS_PRINTED, FEDUCA, PRINTED)}
+    truthful = found.of("participation", AS_PRINTED, FEDUCA, PRINTED)
     for share in INFLATIONS:
-        change = inflation_of(share)
-        levels[-share] = found.of("participation", INFLATION, FEDUCA, PRINTED, change)
-    yield grows("The more institutes overstate their thresholds, the fewer stay", levels).because(
-        "The sum of the weights is 1, so that not all demands can be met."
-    )
+        yield greater(
+            f"If all institutes overstate their thresholds by {share:.0%}, fewer stay, by more "
+            f"than {_FEWER:g}",
+            truthful,
+            found.of("participation", INFLATION, FEDUCA, PRINTED, inflation_of(share)),
+            by=_FEWER,
+        ).because("The sum of the weights is 1, so that not all demands can be met.")
 
 
 def _fit(found: UtilityMeasures) -> Iterator[Claim]:
