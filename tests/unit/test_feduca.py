@@ -132,7 +132,7 @@ def test_without_regularization_the_solver_decides_and_no_error_is_stated() -> N
     rule = FedUca(kind="feduca", order="solve-first", regularization=0.0)
     weighing = weighed(rule, reported)
     assert "weight_error" not in weighing.estimates
-    assert weighing.estimates["discrepancy"] > 1e-6
+    # Which of the many solutions it is depends on the processor too.
     problem = StrategyProblem(utilities, np.ones(1), regularization=0.0)
     assert weight_error(problem, 1e-9) == np.inf
 
