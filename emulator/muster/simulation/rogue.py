@@ -155,8 +155,10 @@ class RoguePack:
         request = pb.FetchRequest(
             version=call.base_version, chunk_bytes=4096, client=client, round=round + 100
         )
+        fetching = self._fleet.Fetch(request, metadata=metadata)
         with suppress(grpc.aio.AioRpcError):
-            await self._fleet.Fetch(request, metadata=metadata).read()
+            await fetching.read()
+        fetching.cancel()
 
     async def _submit(self, update: Update, body: bytes, metadata: Any) -> None:
         """Send some bytes as the body of an update."""
