@@ -450,12 +450,12 @@ def test_a_killed_evaluation_ends_the_run_and_the_run_resumes(
 
 
 def test_a_run_that_is_going_on_cannot_be_resumed_beside_itself(
-    going: Command, folder: Path, muster: Callable[..., Command]
+    lasting: Command, folder: Path, muster: Callable[..., Command]
 ) -> None:
     second = muster("run", "--resume", folder)
     assert second.ends() == 2
     assert f"another muster process is running in {folder}" in second.errors
-    assert going.process.poll() is None
+    assert lasting.process.poll() is None
 
 
 def test_status_tells_how_a_run_stands(
