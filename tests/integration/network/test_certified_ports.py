@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import pytest
-from tests.integration.network.hostile import STRANGERS, hang_up
+from tests.integration.network.hostile import STRANGERS, hang_up, open_files
 
 from muster.client.connection.slots import SlotClient, SlotsPort
 from muster.common.clock import WallClock
@@ -25,7 +28,7 @@ from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.link_control.controller import Controller
 from muster.wire.connections.encryption import require_encrypted
 from muster.wire.connections.ports import PortLimits
-from muster.wire.connections.streams import open_stream
+from muster.wire.connections.streams import connect_blocking, open_stream
 
 HOST = "127.0.0.1"
 HOUR_S = 3600.0
@@ -307,3 +310,21 @@ async def test_a_gateways_certificate_is_replaced_without_a_restart(site: Site) 
             assert await after.ping() == await before.ping() == 10.0
     with pytest.raises(Unauthenticated, match="found muster://run/gateway/renewed"):
         await connect(site, site.supervisor).open()
+
+
+@pytest.mark.parametrize("site", [True], indirect=True, ids=["TLS"])
+async def test_a_peer_that_is_gone_before_the_handshake_leaves_nothing_open(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server((HOST, 0)) as listening:
+        connection = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+    reset_at_once = struct.pack("ii", 1, 0)
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset_at_once)
+    accepted.close()
+    assert select.select([connection], [], [], PATIENCE_S)[0]  # the reset is here
+    monkeypatch.setattr(socket, "create_connection", lambda *_: connection)
+    before = open_files()
+    with pytest.raises(OSError, match="not connected"):
+        connect_blocking(HOST, 1, site.supervisor, "gateway/phones", PATIENCE_S)
+    assert open_files() == before - 1

@@ -42,11 +42,13 @@ def connect_blocking(
     host: str, port: int, credentials: Credentials, peer: str, timeout_s: float
 ) -> socket.socket:
     """Like `open_stream`, for code without an event loop."""
+    tls = credentials.tls
+    context = None if tls is None else tls_context(tls, server_side=False)
     connection = socket.create_connection((host, port), timeout_s)
-    if credentials.tls is None:
+    if context is None:
         return connection
     try:
-        context = tls_context(credentials.tls, server_side=False)
+        connection.getpeername()  # of a peer that has gone, Python would leave the wrapped one open
         connection = context.wrap_socket(connection)  # which closes the plain one
         require_peer(connection, credentials.run, peer)
     except BaseException:
