@@ -104,6 +104,8 @@ def test_a_grid_that_is_too_small_or_too_coarse_for_the_noise_is_refused() -> No
     assert "leaves 52 bits to an entry" in noisy(200.0, bits=53)
     assert "a standard deviation of 1.51 steps of the grid; expected 4 to" in noisy(0.1, bits=8)
     assert "Take fewer bits" in noisy(1.0, bits=53)
+    assert "every update has the weight 1, found 0.5" in noisy(largest_weight=0.5)
+    assert noisy(largest_weight=2.0) == ""
 
 
 def test_faults_of_updates_on_their_way_are_refused() -> None:

@@ -14,6 +14,7 @@ from muster.emulator.scenario.fault_refusals import endless_faults, fault_refusa
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.emulator.scenario.slow_links import slow_link_refusals
 from muster.server.rounds.modes.contract import ModeConditions
+from muster.server.settings.secure import EQUAL_WEIGHT
 from muster.server.settings.server import ServerSettings
 
 _LEAST_STALL_S = 1.0
@@ -114,7 +115,13 @@ def _impossible_noise(scenario: ScenarioSettings) -> Iterator[str]:
         return
     noise = secure.noise_of(privacy, most, server.minimum)
     assert noise is not None
-    heaviest = 1.0 if secure.largest_weight is None else secure.largest_weight
+    heaviest = secure.largest_weight or EQUAL_WEIGHT
+    if heaviest < EQUAL_WEIGHT:
+        yield (
+            f"server.secure.largest_weight: with noise in sums every update has the weight "
+            f"{EQUAL_WEIGHT:g}, found {heaviest:g}; leave it out"
+        )
+        return
     room = most + noise.counts_as(most, heaviest * secure.range)
     bits = bits_for(room, USUAL_BYTES if secure.bits is None else MOST_BYTES)
     if bits < (secure.bits or FEWEST_BITS):

@@ -18,6 +18,9 @@ from muster.common.secure.grid import (
 )
 from muster.server.settings.privacy import Privacy
 
+EQUAL_WEIGHT = 1.0
+"""The weight of every update, if devices add noise to sums."""
+
 
 class Secure(Section):
     """Secure aggregation: the server gets the weighted sum of the updates of a round, and no
@@ -111,7 +114,7 @@ class Secure(Section):
         noise = self.noise_of(privacy, devices, minimum)
         heaviest = self.largest_weight
         if heaviest is None:
-            heaviest = 1.0 if noise is not None else float(max(examples, 1))
+            heaviest = EQUAL_WEIGHT if noise is not None else float(max(examples, 1))
         grid = None
         if self.range is not None:
             rounding = self.rounding or "nearest"
