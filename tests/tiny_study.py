@@ -4,10 +4,12 @@ Tests put this folder on the path and ask for `tiny_study:Tiny`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from muster.client.life.settings import ClockSettings
 from muster.common.config import validate
 from muster.emulator.report import style
 from muster.emulator.scenario.scenario import Scenario
@@ -87,6 +89,15 @@ class Tiny(Study):
 class Wrong(Tiny):
     def claim(self, few: dict[int, float], many: dict[int, float]) -> Claim:
         return greater("one step a round learns more than eight", many, few)
+
+
+class OnTheWallClock(Tiny):
+    def runs(self, options: Options) -> Sequence[StudyRun]:
+        wall = ClockSettings(kind="wall")
+        return [
+            replace(run, scenario=run.scenario.model_copy(update={"clock": wall}))
+            for run in super().runs(options)
+        ]
 
 
 class Needy(Tiny):

@@ -58,6 +58,12 @@ def test_a_study_is_run_and_judged_and_judged_again_without_a_run(tmp_path: Path
     assert (network["bytes_up"] > 0).all()
     for run_folder in (folder / "runs").iterdir():
         assert not (run_folder / "report.html").exists()
+    inside = tmp_path / "inside"
+    played = muster(
+        "tiny_study:Tiny", "--seeds", "2", "--backend", "memory", "--out", str(inside), "--quiet"
+    )
+    assert played.exit_code == 0, played.output
+    assert models(inside) == learned
     page = (folder / "study.html").read_text()
     assert "eight steps a round learn more than one" in page
     assert page.count("data:image/png;base64,") == 1

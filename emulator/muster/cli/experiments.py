@@ -29,7 +29,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.run_folder.folder import making, shown
 
 if TYPE_CHECKING:
-    from muster.emulator.launch.backend import BackendName
+    from muster.simulation.workers import Where
 
 
 @click.command()
@@ -167,8 +167,9 @@ def compare(
 @folder_option("--resume", "Continue the study in DIR; runs that ended are kept.")
 @click.option(
     "--backend",
-    type=click.Choice(["processes", "docker", "ray"]),
-    help="Where fleets run: processes of this machine (default), containers, or a Ray cluster.",
+    type=click.Choice(["processes", "docker", "ray", "memory"]),
+    help="Where fleets run: processes of this machine (default), containers, a Ray cluster, or the "
+    "memory of one process, in virtual time, which gives the same numbers in lockstep.",
 )
 @DATA
 @click.option(
@@ -184,7 +185,7 @@ def study(
     seeds: int | None,
     out: Path | None,
     resume: Path | None,
-    backend: "BackendName | None",
+    backend: "Where | None",
     data: str | None,
     jobs: int,
     quiet: bool,

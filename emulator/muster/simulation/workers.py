@@ -12,14 +12,21 @@ import tomllib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError
 from muster.common.processes import child_command, child_environment
 from muster.emulator.comparison.run_set import Planned
+from muster.emulator.launch.backend import BackendName
+from muster.emulator.runs import running
+from muster.emulator.scenario.scenario import Scenario
 
-IN_MEMORY = "in memory"
+IN_MEMORY: Literal["memory"] = "memory"
 """In place of a backend: workers run whole fleets inside their own process, without sockets."""
+
+Where = BackendName | Literal["memory"]
+"""Where runs take place."""
 
 Ended = Callable[[Planned, str, str, float], None]
 """Called with a run that ended, its status, the reason if it has no result, and its seconds."""
@@ -52,6 +59,20 @@ def require_jobs(jobs: int) -> None:
         raise ConfigError(f"--jobs: expected 1 to {cores}, the cores of this machine; found {jobs}")
 
 
+def require(scenario: Scenario, backend: Where) -> None:
+    """Check that a worker can run a scenario, before anything is made or started.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if backend == IN_MEMORY:
+        from muster.simulation.whole_run import require_simulated  # imports torch
+
+        require_simulated(scenario)
+    else:
+        running.require(scenario, backend)
+
+
 class Workers:
     """Runs planned runs in order, `at_once` at a time.
 
@@ -64,7 +85,7 @@ class Workers:
     def __init__(
         self,
         folder: Path,
-        backend: str,
+        backend: Where,
         at_once: int,
         clock: Clock,
         start: StartWorker = start_worker,

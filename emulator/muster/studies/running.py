@@ -24,8 +24,7 @@ from muster.emulator.comparison.run_set import (
 )
 from muster.emulator.records.summary import seconds_text
 from muster.emulator.records.tabular import aligned
-from muster.emulator.runs import running
-from muster.simulation.workers import Workers, require_jobs
+from muster.simulation.workers import IN_MEMORY, Workers, require, require_jobs
 from muster.studies.outcome import Studied
 from muster.studies.plan import PlannedRun, StudyPlan, find_study, make_plan, sizes
 from muster.studies.study import Options
@@ -57,7 +56,7 @@ def study(
     found = find_study(kind)
     plan = make_plan(kind, options)
     for planned in plan.runs:
-        running.require(planned.run.scenario, options.backend)
+        require(planned.run.scenario, options.backend)
     folder = make_folder(
         f"study-{found.name}", None if out is None else Path(out), "muster study", plan.to_json()
     )
@@ -84,7 +83,7 @@ def resume_study(
     _ = plan.study  # raises if the study can no longer be found
     for planned in plan.runs:
         if not has_ended(folder / planned.folder):
-            running.require(planned.run.scenario, plan.options.backend)
+            require(planned.run.scenario, plan.options.backend)
     return _go_on(folder.resolve(), plan, jobs, watch, say, clock or WallClock())
 
 
@@ -118,7 +117,7 @@ def _go_on(
     with owned(folder):
         missing = [run for run in plan.runs if not has_ended(folder / run.folder)]
         reporter = ProgressReporter(plan.runs, missing, jobs, say)
-        if jobs > 1:
+        if jobs > 1 or plan.options.backend == IN_MEMORY:
             workers = Workers(folder, plan.options.backend, jobs, clock)
             stopped = workers.run(missing, reporter.ended)
         else:

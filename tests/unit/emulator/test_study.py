@@ -302,6 +302,14 @@ def test_a_wrong_name_lists_the_studies_and_makes_nothing(runner: Runner) -> Non
     assert not Path("runs").exists()
 
 
+def test_in_memory_runs_must_be_in_lockstep(runner: Runner) -> None:
+    done = muster("--backend", "memory", study="OnTheWallClock")
+    assert done.exit_code == 2
+    assert "a run inside one process must be in lockstep" in done.stderr
+    assert not Path("there").exists()
+    assert runner.calls == []
+
+
 def test_a_folder_that_holds_something_is_left_as_it_was(runner: Runner) -> None:
     Path("there").mkdir()
     Path("there/mine.txt").write_text("mine")
