@@ -13,6 +13,7 @@ from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
 from muster.server.aggregators.combinations import excludes
 from muster.server.rounds.modes import BUILT_IN as MODES
 from muster.server.rounds.modes import Mode
+from muster.server.settings.privacy import PLACES, Where
 
 _COLUMNS = (
     W.MASK,
@@ -47,19 +48,18 @@ def _faults() -> dict[str, _Feature]:
     }
 
 
+def _private(where: Where) -> _Feature:
+    """What noise there requires and takes away."""
+    return _Feature(PLACES[where].requires, PLACES[where].withholds)
+
+
 _FEATURES: Mapping[str, _Feature] = {
     "`groups.mask`": _Feature((R.MASK,), (W.MASK,)),
     "`groups.partial_sums`": _Feature((R.PARTIAL_SUMS,), (W.PARTIAL_SUMS, W.LATE_SUMS)),
     "`server.secure`": _Feature((R.SECURE_SUMS,), (W.SECURE_SUMS,)),
-    "`server.privacy` in sums": _Feature(
-        (R.BOUNDED_CHANGE, R.CLIPPING, R.NOISY_SUMS), (W.EQUAL_WEIGHTS, W.SUM_PRIVACY)
-    ),
-    "`server.privacy` on the server": _Feature(
-        (R.BOUNDED_CHANGE, R.CLIPPING), (W.EQUAL_WEIGHTS, W.SERVER_PRIVACY)
-    ),
-    "`server.privacy` on devices": _Feature(
-        (R.BOUNDED_CHANGE, R.CLIPPING_BY_DEVICES), (W.DEVICE_PRIVACY,)
-    ),
+    "`server.privacy` in sums": _private("sum"),
+    "`server.privacy` on the server": _private("server"),
+    "`server.privacy` on devices": _private("device"),
     "rational devices": _Feature((R.OWN_MODEL, R.JUDGED_MODELS), (W.RATIONAL,)),
     "settings of `participation.utility`": _Feature((R.FITTED_UTILITY, R.REPORTED_UTILITY), ()),
     "`shared_link.slots` in lockstep": _Feature((R.SLOTS,), (W.SLOTS,)),

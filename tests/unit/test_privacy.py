@@ -1,7 +1,7 @@
 """Differential privacy: its account, its noise, and what it is refused with."""
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,13 +14,15 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import stream
 from muster.emulator.fleet.sampling import sample_of
+from muster.emulator.records.privacy import ADDED_BY
+from muster.emulator.report.privacy import TEXTS
 from muster.emulator.scenario.local_work import announced_training
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregation.accountant import Accountant
 from muster.server.aggregators import Contribution
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedbuff import FedBuff
-from muster.server.settings.privacy import DeviceSampling, Privacy
+from muster.server.settings.privacy import PLACES, DeviceSampling, Privacy, Where
 from muster.server.updates.privacy import clipped_weights, noise_of
 from muster.tasks.regression import LinearRegression
 
@@ -102,6 +104,13 @@ def test_sampling_never_makes_epsilon_larger_and_does_not_help_local_noise() -> 
     assert spent(2.2, 9, few, where="sum") == spent(2.2, 9, where="sum")
 
 
+def test_every_place_of_noise_has_its_facts_and_its_texts() -> None:
+    for by_place in (PLACES, ADDED_BY, TEXTS):
+        assert set(by_place) == set(get_args(Where))
+    for place in PLACES.values():
+        assert [place.in_versions, place.in_updates, place.in_sums].count(True) == 1
+
+
 def test_nothing_is_spent_before_the_first_release_and_nothing_known_without_noise() -> None:
     assert spent(1.0, 0) == 0.0
     assert Accountant(Privacy(clip=1.0, noise=0.0), None).epsilon(3) is None
@@ -114,13 +123,12 @@ def contribution(squared_norm: float, discount: float = 1.0, examples: int = 1) 
 
 
 def test_updates_are_clipped_by_their_weights_and_count_alike() -> None:
-    privacy = Privacy(clip=2.0, noise=1.0)
     norms = [contribution(1.0, examples=9), contribution(16.0), contribution(4.0, 0.5)]
-    weighing = clipped_weights([*norms, contribution(0.0)], FedAvg(kind="fedavg"), {}, privacy)
+    weighing = clipped_weights([*norms, contribution(0.0)], FedAvg(kind="fedavg"), {}, 2.0)
     assert weighing.weights == [1.0, 0.5, 0.5, 1.0]
     assert weighing.normaliser == 3.5
     assert weighing.estimates == {"privacy": {"clipped": 1, "median_norm": 1.5}}
-    buffered = clipped_weights(norms, FedBuff(kind="fedbuff", rate=0.5), {}, privacy)
+    buffered = clipped_weights(norms, FedBuff(kind="fedbuff", rate=0.5), {}, 2.0)
     assert buffered.normaliser == 6.0
 
 
@@ -220,7 +228,7 @@ def test_what_privacy_cannot_work_with_is_refused(
     "rule", ["fedavg", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "fedbuff"]
 )
 def test_rules_that_average_updates_can_be_private(rule: str) -> None:
-    assert scenario(server={"aggregator": rule}).server.clips
+    assert scenario(server={"aggregator": rule}).server.clip == 1.0
 
 
 def test_devices_are_told_to_add_the_noise_only_if_they_do() -> None:

@@ -158,7 +158,7 @@ def _privacy(programs: Programs) -> tuple[float, float] | None:
     """The noise multiplier and δ of each release of the server, unless sampling amplifies them."""
     server = programs.server.server
     privacy = server.privacy
-    if privacy is None or privacy.where != "server" or programs.server.sample is not None:
+    if privacy is None or not privacy.place.in_versions or programs.server.sample is not None:
         return None
     return privacy.noise, privacy.delta
 

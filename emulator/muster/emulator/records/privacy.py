@@ -3,10 +3,17 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from muster.server.settings.privacy import Where
+
 if TYPE_CHECKING:
     from muster.emulator.records.account import Account
 
-_BY = {"server": "the server", "sum": "all devices together"}
+ADDED_BY: Mapping[Where, str] = {
+    "server": "the server",
+    "device": "each device",
+    "sum": "all devices together",
+}
+"""Who adds the noise."""
 
 
 def privacy_of(account: "Account") -> dict[str, Any]:
@@ -22,5 +29,5 @@ def privacy_of(account: "Account") -> dict[str, Any]:
 
 def privacy_text(privacy: Mapping[str, Any]) -> str:
     """For example "ε = 3.21 for δ = 1e-05, noise added by the server"."""
-    by = _BY.get(privacy["where"], "each device")
+    by = ADDED_BY[privacy["where"]]
     return f"ε = {privacy['epsilon']:.4g} for δ = {privacy['delta']:g}, noise added by {by}"

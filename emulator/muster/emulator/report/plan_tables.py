@@ -122,7 +122,7 @@ def _secure_sums(plan: Plan) -> list[str]:
 def _noise_of_sums(plan: Plan, all_of_them: int) -> list[str]:
     """How much noise a secure sum has at least, and how much if nobody drops out or colludes."""
     server = plan.scenario.server
-    if server.secure is None or server.privacy is None or server.privacy.where != "sum":
+    if server.secure is None or server.privacy is None or not server.privacy.place.in_sums:
         return []
     most = server.round_sizes(plan.scenario.devices)[1]
     certain = server.secure.noisy_devices(most, server.minimum)

@@ -1,14 +1,17 @@
 """The section on differential privacy."""
 
+from collections.abc import Mapping
+
 from muster.emulator.records.account import Account
 from muster.emulator.report.section import ReportSection, ReportTable, Summary
+from muster.server.settings.privacy import Where
 
 PRIVACY = "privacy"
 """Name of the estimates of a round in which updates were clipped by their weights."""
 
 _MOST_ROWS = 12
 
-_TEXT = {
+TEXTS: Mapping[Where, str] = {
     "server": (
         "The server clipped every update to the norm C and added Gaussian noise of standard "
         "deviation z·C to their sum. ε bounds what the models of all rounds together tell about "
@@ -26,6 +29,8 @@ _TEXT = {
         "devices took part is not hidden."
     ),
 }
+"""What noise in each place means."""
+
 _REPEATABLE = (
     "The noise follows from the scenario's seed, so that the run can be repeated: it protects "
     "nobody from a reader who knows the seed. The rest of this report is not private either."
@@ -37,7 +42,7 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     settings = account.scenario.get("server", {}).get("privacy")
     if not isinstance(settings, dict):
         return None
-    where = str(settings.get("where", "server"))
+    where: Where = settings.get("where", "server")
     clipped = _measured(account)
     facts = [("clip, C", f"{settings['clip']:g}"), ("noise, z", f"{settings['noise']:g}")]
     if spent := summary.get("privacy"):
@@ -45,9 +50,8 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     if clipped:
         updates = int(account.rounds["folded"].sum())
         facts.append(("clipped", f"{int(sum(clipped.values())):,} of {updates:,} updates"))
-    text = _TEXT.get(where, "")
     return ReportSection(
-        "Privacy", text, facts, table=_course(account, clipped), points=[_REPEATABLE]
+        "Privacy", TEXTS[where], facts, table=_course(account, clipped), points=[_REPEATABLE]
     )
 
 

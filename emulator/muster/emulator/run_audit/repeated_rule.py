@@ -115,9 +115,9 @@ class RepeatedRule:
         self._learn(round)
         contributions = [update.contribution for update in counted]
         self._heard.update(contribution.client for contribution in contributions)
-        needs, privacy = self.rule.needs(), self._config.server.privacy
-        if privacy is not None and self._config.server.clips:
-            return clipped_weights(contributions, self.rule, self.state, privacy)
+        needs, clip = self.rule.needs(), self._config.server.clip
+        if clip is not None:
+            return clipped_weights(contributions, self.rule, self.state, clip)
         reads = [update.body.read for update in counted]
         cohort = Cohort(
             round,

@@ -53,11 +53,8 @@ def required_by(scenario: ScenarioSettings) -> Iterator[Required]:
     for requirement in sorted(rule.requires()):
         yield Required(requirement, rule.kind)
     if server.privacy is not None:
-        clipping = Requirement.CLIPPING if server.clips else Requirement.CLIPPING_BY_DEVICES
-        yield Required(Requirement.BOUNDED_CHANGE, "server.privacy")
-        yield Required(clipping, "server.privacy")
-        if server.privacy.where == "sum":
-            yield Required(Requirement.NOISY_SUMS, "server.privacy")
+        for requirement in server.privacy.place.requires:
+            yield Required(requirement, "server.privacy")
     if server.secure is not None:
         yield Required(Requirement.SECURE_SUMS, "server.secure")
     if server.keep_updates:
@@ -155,13 +152,10 @@ def _withheld_by_privacy(
     privacy = scenario.server.privacy
     if privacy is None:
         return
-    if privacy.where == "device":
-        yield Withheld(Withholder.DEVICE_PRIVACY)
-        return
     forbidden = excludes((need.requirement for need in required), Withholder.DEVICE_PRIVACY)
-    yield Withheld(Withholder.EQUAL_WEIGHTS, "" if forbidden else ", or set where = 'device'")
-    in_sums = privacy.where == "sum"
-    yield Withheld(Withholder.SUM_PRIVACY if in_sums else Withholder.SERVER_PRIVACY)
+    found = "" if forbidden else ", or set where = 'device'"
+    for withholder in privacy.place.withholds:
+        yield Withheld(withholder, found)
 
 
 def _withheld_by_time(scenario: ScenarioSettings) -> Iterator[Withheld]:

@@ -103,7 +103,7 @@ def _impossible_noise(scenario: ScenarioSettings) -> Iterator[str]:
     """Yield why the devices cannot add the noise of privacy to secure sums."""
     server, most = scenario.server, scenario.server.round_sizes(scenario.devices)[1]
     secure, privacy = server.secure, server.privacy
-    if secure is None or secure.range is None or privacy is None or privacy.where != "sum":
+    if secure is None or secure.range is None or privacy is None or not privacy.place.in_sums:
         return
     if (certain := secure.noisy_devices(most, server.minimum)) < 1:
         colluding = max(server.minimum, LEAST) - certain

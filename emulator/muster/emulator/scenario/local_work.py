@@ -26,7 +26,7 @@ def announced_training(training: Training, server: ServerSettings) -> Training:
         wanted["evaluate_every"] = server.evaluate_every
     if server.aggregator.control:
         wanted["control_variates"] = True
-    if server.privacy is not None and server.privacy.where == "device":
+    if server.privacy is not None and server.privacy.place.in_updates:
         wanted |= {"clip_update": server.privacy.clip, "update_noise": server.privacy.deviation}
     return training.model_copy(update=wanted)
 

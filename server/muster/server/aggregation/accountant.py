@@ -38,8 +38,8 @@ class Accountant:
     """
 
     def __init__(self, privacy: Privacy, sample: DeviceSampling | None) -> None:
-        self._privacy = privacy
-        self._sample = sample if privacy.where == "server" else None
+        self._privacy, self._place = privacy, privacy.place
+        self._sample = sample if self._place.amplified else None
 
     def prepare(self) -> None:
         """Import what `epsilon` needs, which takes a second or two."""
@@ -49,7 +49,7 @@ class Accountant:
     def releases(self, rounds: int, versions: int) -> int:
         """How many releases so many rounds are at most that made so many versions: the versions or,
         with noise of devices, one in each round."""
-        return versions if self._privacy.where == "server" else rounds
+        return versions if self._place.in_versions else rounds
 
     def epsilon(self, releases: int) -> float | None:
         """Return ε for δ after so many releases; None if there is no noise.
@@ -61,9 +61,9 @@ class Accountant:
             return None
         if not releases:
             return 0.0
-        if self._privacy.where == "sum":
-            return self._concentrated(releases)
-        multiplier = self._privacy.noise / (2 if self._privacy.where == "device" else 1)
+        multiplier = self._privacy.noise / self._place.distance
+        if self._place.in_sums:
+            return self._concentrated(multiplier, releases)
         spent = self._composed(multiplier, releases)
         return spent if self._sample is None else min(spent, self._amplified(releases))
 
@@ -76,13 +76,13 @@ class Accountant:
             deviation = multiplier / math.sqrt(releases)
             return float(get_epsilon_gaussian(deviation, self._privacy.delta))
 
-    def _concentrated(self, releases: int) -> float:
-        """ε of so many sums, each 1/(2·z²)-concentrated differentially private."""
+    def _concentrated(self, multiplier: float, releases: int) -> float:
+        """ε of so many sums, each 1/(2·multiplier²)-concentrated differentially private."""
         from dp_accounting.rdp import compute_epsilon
         from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 
         orders = np.asarray(DEFAULT_RDP_ORDERS)
-        divergences = orders * (releases / (2 * self._privacy.noise**2))
+        divergences = orders * (releases / (2 * multiplier**2))
         return float(compute_epsilon(orders, divergences, self._privacy.delta)[0])
 
     def _amplified(self, releases: int) -> float:

@@ -124,7 +124,8 @@ class Aggregation:
         self._clock = clock
         self._tell = tell
         privacy = config.server.privacy
-        self._privacy = privacy if config.server.clips else None
+        self._clip = config.server.clip
+        self._noise = privacy if privacy is not None and privacy.place.in_versions else None
         self._accountant = Accountant(privacy, config.sample) if privacy else None
         self._memory = memory
         self._kept, self._kept_sums = kept, kept_sums
@@ -174,8 +175,8 @@ class Aggregation:
             for files in self._round_files:
                 files.discard(round.number)
             return Aggregated((), weights, normaliser, None, self._versions.state)
-        if self._privacy is not None and self._privacy.where == "server":
-            await self._worker.run(self._add_noise, round, self._privacy)
+        if self._noise is not None:
+            await self._worker.run(self._add_noise, round, self._noise)
         if self._adds_bases:
             await self._worker.run(self._add_bases, round, counted)
         run = self._worker.run_in_thread if self._rule.computes_long() else self._worker.run
@@ -393,8 +394,8 @@ class Aggregation:
             valuations=self._valuations(updates.round),
             seed=self._config.seed,
         )
-        if self._privacy is not None:
-            weighing = clipped_weights(contributions, self._rule, state, self._privacy)
+        if self._clip is not None:
+            weighing = clipped_weights(contributions, self._rule, state, self._clip)
         elif self._rule.needs() - OF_UPDATES:  # fits and solvers take long; devices go on sending
             weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
         else:

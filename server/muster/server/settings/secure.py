@@ -96,7 +96,7 @@ class Secure(Section):
 
     def noise_of(self, privacy: Privacy | None, devices: int, minimum: int) -> SumNoise | None:
         """The noise of each device; None: devices add none to sums."""
-        if privacy is None or privacy.where != "sum":
+        if privacy is None or not privacy.place.in_sums:
             return None
         certain = max(self.noisy_devices(devices, minimum), 1)  # fewer are refused
         return SumNoise(norm=privacy.clip, deviation=privacy.deviation / math.sqrt(certain))

@@ -227,9 +227,10 @@ class ServerSettings(Section):
         return self.target.given or (self.best is not None and self.best.patience is not None)
 
     @property
-    def clips(self) -> bool:
-        """Whether the server weighs all updates alike, but for those that it clips."""
-        return self.privacy is not None and self.privacy.where != "device"
+    def clip(self) -> float | None:
+        """The norm to which the server clips updates, all of which it weighs alike; None: it does
+        neither."""
+        return self.privacy.clip if self.privacy is not None and self.privacy.place.clips else None
 
     def round_goal(self) -> int | None:
         """Return the number of updates that closes a round; None if no number does."""

@@ -32,7 +32,7 @@ class ContributionFacts:
         self._discounts = settings.mode.discounts()
         self._needs = settings.aggregator.needs()
         self._reported = [fact for need, fact in REPORTED.items() if need in self._needs]
-        self._measures = Need.NORM in self._needs or settings.clips
+        self._measures = Need.NORM in self._needs or settings.clip is not None
         self._work = work
         self._fleet = fleet
         self._parameters = parameters

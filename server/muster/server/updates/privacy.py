@@ -23,17 +23,17 @@ def clipped_weight(contribution: Contribution, clip: float) -> float:
 
 
 def clipped_weights(
-    contributions: Sequence[Contribution], rule: Aggregator, state: State, privacy: Privacy
+    contributions: Sequence[Contribution], rule: Aggregator, state: State, clip: float
 ) -> Weighing:
     """The weights of a round, in place of those of a rule that takes a mean. All devices count
     alike, so the normaliser of a weighted mean is their number."""
     norms = np.sqrt([contribution.squared_norm for contribution in contributions])
     measured = {
-        "clipped": int(np.count_nonzero(norms > privacy.clip)),
+        "clipped": int(np.count_nonzero(norms > clip)),
         "median_norm": float(np.median(norms)),
     }
     return Weighing(
-        [clipped_weight(contribution, privacy.clip) for contribution in contributions],
+        [clipped_weight(contribution, clip) for contribution in contributions],
         rule.normaliser(math.fsum(map(_share, contributions)), contributions),
         state,
         {"privacy": measured},

@@ -128,7 +128,7 @@ class UpdateReceiver:
             small=formats.whole_bytes <= INLINE_BYTES,
             worker=worker,
             keeps_bodies=settings.mode.outlives_round(),
-            clip=settings.privacy.clip if settings.privacy and settings.clips else None,
+            clip=settings.clip,
         )
         self._uploads = OpenUploads(self._admission, self._uncounted, self.pending, files)
 
