@@ -51,7 +51,7 @@ def run(folder: Path, planned: dict[str, Any]) -> float:
     path = folder.with_suffix(".toml")
     path.write_text(tomli_w.dumps(planned))
     muster = Path(sys.executable).with_name("muster")
-    command = [muster, "run", path, "--out", folder, "--quiet"]
+    command: list[str | Path] = [muster, "run", path, "--out", folder, "--quiet"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
     commits = [line["at"] for line in lines if line["event"] == "round_committed"]

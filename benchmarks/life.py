@@ -52,7 +52,7 @@ def _run(scenario: Any) -> Any:
 def round_ms(scenario: Any) -> float:
     """Return the median milliseconds from one commit to the next."""
     closed = list(_run(scenario)["closed_at"])[WARM_UP:]
-    return statistics.median(1000 * (after - before) for before, after in pairwise(closed))
+    return float(statistics.median(1000 * (after - before) for before, after in pairwise(closed)))
 
 
 def absence(name: str, rounds: int, count: int, **group: Any) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "out/life.json")
     options = parser.parse_args()
     scale = 10 if options.quick else 1
-    phone = {"device": {"profile": "phone"}}
+    phone: dict[str, Any] = {"device": {"profile": "phone"}}
     markov = {"kind": "markov", "mean_up_s": 1800, "mean_down_s": 600}
-    cases = [
+    cases: list[Any] = [
         lambda: absence("absent, a process each (goal 0.3)", 200 // scale + WARM_UP, 90),
         lambda: absence("absent phones, a process each", 200 // scale + WARM_UP, 90, **phone),
         lambda: absence("absent, packed (goal 0.05)", 100 // scale + WARM_UP, 1000,

@@ -19,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,9 @@ async def receive(sock: socket.socket, nbytes: float, seconds: float = 0.0) -> t
 
 
 async def rate(mbit: float, direction: str) -> Result:
-    async with start_testbed(Shape(**{f"{direction}_bps": mbit * 1e6})) as testbed:
+    bps = mbit * 1e6
+    shape = Shape(up_bps=bps) if direction == "up" else Shape(down_bps=bps)
+    async with start_testbed(shape) as testbed:
         device, server = await testbed.pair()
         sender, receiver = (device, server) if direction == "up" else (server, device)
         sending = asyncio.create_task(send_forever(sender))
@@ -310,13 +313,13 @@ def jain(shares: list[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
-CASES: dict[str, Callable[[], Awaitable[Result]]] = {
+CASES: dict[str, Callable[[], Coroutine[Any, Any, Result]]] = {
     **{
-        f"rate-{direction}-{mbit}": lambda mbit=mbit, direction=direction: rate(mbit, direction)
+        f"rate-{direction}-{mbit}": partial(rate, mbit, direction)
         for direction in ("up", "down")
         for mbit in RATES_MBIT
     },
-    **{f"rtt-{ms}": lambda ms=ms: rtt(ms) for ms in RTTS_MS},
+    **{f"rtt-{ms}": partial(rtt, ms) for ms in RTTS_MS},
     "shared": shared,
     "heartbeat": heartbeat,
     "unshaped": unshaped,
@@ -339,7 +342,7 @@ def main() -> None:
     for name, case in CASES.items():
         if options.words and not any(word in name for word in options.words):
             continue
-        found = uvloop.run(case())  # type: ignore[arg-type]
+        found = uvloop.run(case())
         found["load"] = os.getloadavg()[0]
         results.append(found)
         error = f"{found['error_percent']:+.2f} %"

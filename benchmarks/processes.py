@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -77,10 +77,10 @@ class ProcessorTimes:
         """Stop watching, and return the seconds by program, the most first."""
         self._ending.set()
         self._thread.join()
-        sums = Counter[str]()
+        sums: dict[str, float] = defaultdict(float)
         for name, seconds in self._used.values():
             sums[name] += seconds
-        return dict(sums.most_common())
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def _watch(self) -> None:
         while not self._ending.wait(LOOK_S):

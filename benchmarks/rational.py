@@ -17,7 +17,7 @@ import pkgutil
 import statistics
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -80,7 +80,7 @@ def scenario(rounds: int, *, rational: bool) -> Any:
 
 
 @contextmanager
-def timed(seconds: Counter[str], name: str, target: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], name: str, target: str) -> Iterator[None]:
     """Add to `seconds[name]` the CPU time that is spent in a function, named as for `patch`."""
     where, _, attribute = target.rpartition(".")
     owner = pkgutil.resolve_name(where)
@@ -111,7 +111,7 @@ def split(rounds: int, *, rational: bool) -> dict[str, float]:
     """Return the CPU milliseconds of a round, and of its parts, in one process."""
     from muster.simulation.whole_run import simulate_run
 
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         simulate_run(scenario(2, rational=rational), Path(folder) / "warm-up")
         for name, targets in PARTS.items():
@@ -119,13 +119,11 @@ def split(rounds: int, *, rational: bool) -> dict[str, float]:
                 stack.enter_context(timed(seconds, name, target))
         ends = []
         for number in (rounds, 2 * rounds):  # the difference has no start and no end
-            before, began = Counter(seconds), time.process_time()
+            before, began = dict(seconds), time.process_time()
             simulate_run(scenario(number, rational=rational), Path(folder) / f"{number}")
-            took = Counter(seconds)
-            took.subtract(before)
-            ends.append(
-                {**{name: took[name] for name in PARTS}, "round": time.process_time() - began}
-            )
+            round_s = time.process_time() - began
+            took = {name: seconds[name] - before.get(name, 0.0) for name in PARTS}
+            ends.append({**took, "round": round_s})
     each = {name: 1000 * (ends[1][name] - ends[0][name]) / rounds for name in ends[0]}
     return {**each, "rest": each["round"] - sum(each[name] for name in PARTS)}
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from muster.chaos.killer import PlannedKill, Victim
 from muster.chaos.plans import ChaosPlan
-from muster.chaos.playing import PlannedKill, Victim, play
+from muster.chaos.playing import play
 from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.emulator import Run, audit, run
@@ -50,9 +51,9 @@ def scenario(name: str, **sections: Any) -> Scenario:
 # --- kills ---------------------------------------------------------------------------------------
 
 
-def kills(arguments: dict[str, Any]) -> dict[str, Any]:
+def kills(arguments: dict[str, Any]) -> dict[Victim, dict[str, int]]:
     """Kill programs of runs in lockstep until there were enough kills of every sort."""
-    found = {
+    found: dict[Victim, dict[str, int]] = {
         victim: dict.fromkeys(("kills", "runs", "completed", "same", "lost", "doubled"), 0)
         for victim in KILLS_A_RUN
     }

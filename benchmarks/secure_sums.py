@@ -11,6 +11,8 @@ import argparse
 import os
 import secrets
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from rounds import measure
@@ -25,7 +27,8 @@ CASES = [(10, 10_000, 60), (100, 10_000, 10), (10, 1_000_000, 6), (100, 1_000_00
 _WARM_UP = 3
 """Rounds that are not counted: in the first one, devices start."""
 
-_NO_SUMS, _EXACT, _GRID = None, {}, {"range": 1.0}
+_KINDS: list[dict[str, Any] | None] = [None, {}, {"range": 1.0}]
+"""No secure sums, exact ones, and sums on a grid."""
 
 _ENTRIES = 1_000_000
 _NEIGHBOURS = (9, 36)
@@ -33,7 +36,7 @@ _NEIGHBOURS = (9, 36)
 _REPETITIONS = 5
 
 
-def rounds(cases: list[tuple[int, ...]], together: int) -> None:
+def rounds(cases: Sequence[tuple[int, ...]], together: int) -> None:
     """Measure whole rounds without secure sums, and with both kinds."""
     names = ("devices", "parameters", "ms without", "ms exact", "ms on a grid",
              "sends without", "sends exact", "sends on a grid")  # fmt: skip
@@ -41,7 +44,7 @@ def rounds(cases: list[tuple[int, ...]], together: int) -> None:
     for devices, parameters, number in cases:
         measured = [
             measure(devices, parameters, number, secure=how, uncounted=_WARM_UP, together=together)
-            for how in (_NO_SUMS, _EXACT, _GRID)
+            for how in _KINDS
         ]
         found = [devices, parameters]
         found += [of["round_ms_median"] for of in measured]
@@ -53,9 +56,9 @@ def one_update() -> None:
     """Measure the processor time of one padded update, as each device makes it in a round."""
     grids: list[tuple[str, Grid | None]] = [("exact", None)]
     grids += [
-        (f"{bits} bits, {rounding}", grid_of(1.0, bits, rounding, 100, 1.0))
-        for bits, rounding in ((53, "nearest"), (25, "nearest"), (8, "nearest"), (8, "stochastic"))
+        (f"{bits} bits, nearest", grid_of(1.0, bits, "nearest", 100, 1.0)) for bits in (53, 25, 8)
     ]
+    grids.append(("8 bits, stochastic", grid_of(1.0, 8, "stochastic", 100, 1.0)))
     noise = SumNoise(norm=0.5, deviation=0.05)
     grids.append(("25 bits, noise", grid_of(1.0, 25, "nearest", 100, 1.0, noise)))
     draws = np.random.default_rng(1)

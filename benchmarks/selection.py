@@ -42,7 +42,8 @@ def replayed(read: Any, folder: Path) -> float:
     from muster.server.knowledge.participation import ParticipationHistory, Seen
 
     read.server.aggregator.prepare()  # as the server does while the fleet assembles
-    rule, state, known = read.server.aggregator, {}, population_of(read, population(read))
+    rule, known = read.server.aggregator, population_of(read, population(read))
+    state: dict[str, Any] = {}
     participation, seconds = ParticipationHistory(["load"]), 0.0
     for number, rows in groupby(
         Ledger(folder / "ledger.sqlite").participation(), lambda r: r.round

@@ -101,7 +101,7 @@ def run(task: dict[str, Any], together: int) -> tuple[float, float]:
         path, folder = Path(parent) / "scenario.toml", Path(parent) / "run"
         path.write_text(scenario(task, together, 1_000).to_toml())
         before = _children_s()
-        command = [muster, "run", path, "--out", folder, "--quiet"]
+        command: list[str | Path] = [muster, "run", path, "--out", folder, "--quiet"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         used = _children_s() - before
         lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]

@@ -62,7 +62,7 @@ def by_hand(module: Any, x: Any, y: Any, batches: Iterator[Any]) -> None:
         loss = cross_entropy(module(x[batch]), y[batch])
         for parameter in parameters:
             parameter.grad = None
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             for parameter in parameters:
                 parameter.add_(parameter.grad, alpha=-RATE)
@@ -74,7 +74,7 @@ def shuffled(examples: int, steps: int) -> Iterator[Any]:
     import torch
 
     while steps > 0:
-        yield from torch.randperm(examples).split(BATCH)[:steps]
+        yield from torch.split(torch.randperm(examples), BATCH)[:steps]
         steps -= -(-examples // BATCH)
 
 
@@ -133,7 +133,7 @@ def whole_run(data: Path) -> dict[str, Any]:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             steps, loop_s = pool.apply(steps_by_hand, (folder, data))
         summary = json.loads((folder / "summary.json").read_text())
-    found = {"muster": used, "by hand": loop_s, "ratio": used / loop_s}
+    found: dict[str, Any] = {"muster": used, "by hand": loop_s, "ratio": used / loop_s}
     return {**found, "steps": steps, "rounds_s": summary["seconds"], "programs": programs}
 
 
@@ -188,15 +188,15 @@ def main() -> None:
         ours, theirs = measured["muster"], measured["by hand"]
         print(f"{name:28} {ours:6.0f} µs {theirs:6.0f} µs {measured['ratio']:7.2f}", flush=True)
     for _ in range(settings.runs if settings.data is not None else 0):
-        measured = whole_run(settings.data)
-        found["runs"].append(measured)
+        whole = whole_run(settings.data)
+        found["runs"].append(whole)
         print(
-            f"{EXAMPLE.name}: {measured['muster']:.1f} s of CPU, {measured['steps']:,.0f} steps by "
-            f"hand {measured['by hand']:.1f} s, ratio {measured['ratio']:.2f}; "
-            f"{measured['rounds_s']:.1f} s in rounds",
+            f"{EXAMPLE.name}: {whole['muster']:.1f} s of CPU, {whole['steps']:,.0f} steps by "
+            f"hand {whole['by hand']:.1f} s, ratio {whole['ratio']:.2f}; "
+            f"{whole['rounds_s']:.1f} s in rounds",
             flush=True,
         )
-        for name, seconds in measured["programs"].items():
+        for name, seconds in whole["programs"].items():
             print(f"  {seconds:6.1f} s  {name}", flush=True)
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     settings.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

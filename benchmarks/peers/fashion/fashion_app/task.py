@@ -40,7 +40,7 @@ def train(
         for x, y in DataLoader(data, batch_size=batch_size, shuffle=True):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(network(x), y)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(loss.item())
     return sum(losses) / len(losses)
@@ -51,4 +51,4 @@ def test(network: nn.Module, data: TensorDataset) -> float:
     network.eval()
     x, y = data.tensors
     with torch.no_grad():
-        return (network(x).argmax(1) == y).float().mean().item()
+        return float((network(x).argmax(1) == y).float().mean())
