@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 FEWEST_STEPS: Final = 4
 """The smallest standard deviation of a device's noise. A sum of n discrete Gaussians is not exactly
-one: the bound of `muster.server.aggregation.accountant` leaves out a term below
-5·n·exp(-π²·16) < n·10^-67 for each entry."""
+one: the bound of `muster.server.aggregation.accountant` leaves out, for each entry, the term
+10·Σ_{k<n} exp(-2·π²·σ²·k/(k+1)) of the paper, which is below 10·n·exp(-π²·16) < n·10^-67."""
 
 MOST_STEPS: Final = 2**48
 """The largest standard deviation: draws are made of float64, which have 53 bits."""
