@@ -14,7 +14,7 @@ from zlib import crc32
 from muster.simulation.disk import reading
 from muster.simulation.faults import Break, Fault, Pause, PowerCut, Rogue
 from muster.simulation.programs import Programs
-from muster.simulation.specification import Course, differences
+from muster.simulation.specification import Course, Leak, differences
 from muster.wire import INLINE_BYTES
 
 _DECIDED = {
@@ -150,17 +150,24 @@ def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
         step_s=scenario.clock.round_s,
         modelled=scenario.clock.kind == "modelled",
         concurrency=getattr(mode, "concurrency", None),
-        privacy=_privacy(programs),
+        privacy=_leak(programs),
     )
 
 
-def _privacy(programs: Programs) -> tuple[float, float] | None:
-    """The noise multiplier and δ of each release of the server, unless sampling amplifies them."""
-    server = programs.server.server
-    privacy = server.privacy
-    if privacy is None or not privacy.place.in_versions or programs.server.sample is not None:
+def _leak(programs: Programs) -> Leak | None:
+    """The account of privacy; None: there is no noise, or sampling amplifies it."""
+    privacy = programs.server.server.privacy
+    if privacy is None or not privacy.noise:
         return None
-    return privacy.noise, privacy.delta
+    place = privacy.place
+    if place.amplified and programs.server.sample is not None:
+        return None
+    return Leak(
+        shift=place.distance / privacy.noise,
+        delta=privacy.delta,
+        of="version" if place.in_versions else "round",
+        exact=not place.in_sums,
+    )
 
 
 def _status(ledger: sqlite3.Connection) -> Iterator[str]:

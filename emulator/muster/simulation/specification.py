@@ -30,6 +30,22 @@ rounds trained with it, the examples of its update, and the lengths of what foll
 
 
 @dataclass(frozen=True)
+class Leak:
+    """The account of privacy of a run with noise.
+
+    Attributes:
+        shift: by how many standard deviations of the noise a release differs at most.
+        of: what a release is: "version" or "round".
+        exact: whether the noise is Gaussian; otherwise ε is a bound, which is a little larger.
+    """
+
+    shift: float
+    delta: float
+    of: str
+    exact: bool
+
+
+@dataclass(frozen=True)
 class Course:
     """What the specification needs to know of a scenario."""
 
@@ -52,7 +68,7 @@ class Course:
     states: bool  # devices that lost no power keep what they know of the rounds they trained
     modelled: bool  # a round lasts as long as its modelled work
     step_s: float  # scenario seconds of a step of the devices' lives
-    privacy: tuple[float, float] | None  # noise multiplier and δ of every version, if it is private
+    privacy: Leak | None  # None: there is no noise, or sampling amplifies it
 
 
 @dataclass
@@ -103,8 +119,8 @@ def differences(course: Course, ledger: sqlite3.Connection, devices: Path) -> It
     yield from _remembered(course, account, ledger)
     if course.learns:
         yield from _learned(account, ledger)
-    if course.privacy:
-        yield from _spent(*course.privacy, account)
+    if course.privacy is not None:
+        yield from _spent(course.privacy, account)
     if course.honest:
         yield from _as_told(ledger)
     if course.states:
@@ -321,14 +337,20 @@ def _learned(account: Recorded, ledger: sqlite3.Connection) -> Iterator[str]:
                 yield f"the share of {client} in round {number} is {share}, not {sums[client]}/…"
 
 
-def _spent(noise: float, delta: float, account: Recorded) -> Iterator[str]:
-    """ε is that at which so many versions together leak δ (Balle and Wang, 2018, theorem 8)."""
-    for row in account.rounds if noise else ():
-        shift, spent = math.sqrt(row["version"]) / noise, row["epsilon"]
+def _spent(leak: Leak, account: Recorded) -> Iterator[str]:
+    """ε is that at which so many releases together leak δ (Balle and Wang, 2018, theorem 8); if it
+    is a bound, they leak less, and it is at most that of lemma 3.5 of Bun and Steinke, 2016."""
+    for row in account.rounds:
+        shift, spent = math.sqrt(row[leak.of]) * leak.shift, row["epsilon"]
         ends = (-shift / 2, shift / 2) if shift else ()
         tails = [math.erfc((spent / shift + end) / math.sqrt(2)) / 2 for end in ends]
-        if tails and not math.isclose(tails[0] - math.exp(spent) * tails[1], delta, rel_tol=1e-3):
-            yield f"ε of {row['version']} versions is {spent:g}, which leaks more or less than δ"
+        leaks = tails[0] - math.exp(spent) * tails[1] if tails else leak.delta
+        fits = math.isclose(leaks, leak.delta, rel_tol=1e-3)
+        if not leak.exact:
+            bound = shift**2 / 2 + shift * math.sqrt(2 * math.log(1 / leak.delta))
+            fits = leaks <= leak.delta and spent <= bound
+        if not fits:
+            yield f"ε of {row[leak.of]} {leak.of}s is {spent:g}, which leaks more or less than δ"
 
 
 def _as_told(ledger: sqlite3.Connection) -> Iterator[str]:
