@@ -12,7 +12,7 @@ from muster.simulation.drawn_fleets import LARGE, LEFT_OUT, drawn_fleet
 
 @pytest.fixture(scope="module")
 def fleets() -> list[Scenario]:
-    return [drawn_fleet(number) for number in range(80)]
+    return [drawn_fleet(number) for number in range(95)]
 
 
 def _features(fleet: Scenario) -> Iterator[str]:
@@ -41,6 +41,7 @@ def _features(fleet: Scenario) -> Iterator[str]:
         "deadline": server.deadline_s is not None,
         "selection": server.selection.kind != "all",
         "privacy": server.privacy is not None,
+        "noise in sums": server.privacy is not None and server.privacy.place.in_sums,
         "kept updates": server.keep_updates,
         "secure sums": server.secure is not None,
         "fault": bool(fleet.faults),
@@ -59,6 +60,7 @@ def test_every_rule_and_feature_is_drawn(fleets: list[Scenario]) -> None:
     expected = {
         "partial sums",
         "secure sums",
+        "noise in sums",
         "mask",
         "slots",
         "battery",

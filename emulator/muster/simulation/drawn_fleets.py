@@ -40,6 +40,9 @@ _SHARE = 0.3
 _SECURE_SHARE = 0.6
 """The same of secure sums, which most fleets refuse."""
 
+_NOISY_SHARE = 0.8
+"""The share of fleets with secure sums in which noise in them is tried."""
+
 _SETTINGS: Mapping[str, Values] = MappingProxyType(
     {
         "krum": {"byzantine": 0},
@@ -85,6 +88,12 @@ def drawn_fleet(number: int) -> Scenario:
         _secure_sums(own, more)
         if (accepted := _accepted(more)) is not None:
             values, scenario = more, accepted
+            own = Random(f"noise in sums {number}")
+            if own.random() < _NOISY_SHARE:
+                more = copy.deepcopy(values)
+                _noise_in_sums(own, more)
+                if (accepted := _accepted(more)) is not None:
+                    values, scenario = more, accepted
     for feature in random.sample(FEATURES, len(FEATURES)):
         if random.random() < _SHARE:
             more = copy.deepcopy(values)
@@ -217,6 +226,31 @@ def _secure_sums(random: Random, values: Values) -> None:
     values["groups"][0]["count"] += 2
     secure = {"drop_out": random.choice([0.1, 0.3]), **random.choice(grids)}
     values["server"] |= {"minimum": 3, "secure": secure}
+
+
+def _noise_in_sums(random: Random, values: Values) -> None:
+    """Noise of devices in the secure sums of a fleet, on a grid that has room for it."""
+    grids: list[Values] = [
+        {"range": 1.0},
+        {"range": 0.5, "bits": 12, "rounding": "stochastic"},
+        {"range": 0.02, "bits": 9},
+        {"range": 1.0, "plain": True},
+    ]
+    devices = sum(group["count"] for group in values["groups"])
+    most = max(3, devices - 1)
+    whom: list[Values] = [
+        {},
+        {"selection": {"kind": "uniform", "k": most}},
+        {"goal": most, "deadline_s": 10.0},
+    ]
+    drop_out = values["server"]["secure"]["drop_out"]
+    collusion = random.choice([0.0, 0.05, 0.3])
+    values["server"] |= {
+        "minimum": random.choice([3, 3, most]),
+        "secure": {"drop_out": drop_out, "collusion": collusion, **random.choice(grids)},
+        "privacy": {"clip": 0.1, "noise": random.choice([1.0, 0.3]), "where": "sum"},
+        **random.choice(whom),
+    }
 
 
 def _mask(random: Random, group: Values, task: Values) -> None:
