@@ -50,7 +50,9 @@ def found_in(played: Played, fleet: str, folder: Path, change: str) -> list[str]
 _UNCOUNTED = "UPDATE contributions SET outcome"
 
 
-@pytest.mark.parametrize("fleet", ["inline", "fedvarp", "away", "shared-rounds"])
+@pytest.mark.parametrize(
+    "fleet", ["inline", "fedvarp", "away", "shared-rounds", "noisy-secure-sums", "private-devices"]
+)
 def test_a_good_run_has_no_differences(played: Played, fleet: str, tmp_path: Path) -> None:
     assert found_in(played, fleet, tmp_path, "") == []
 
@@ -82,6 +84,9 @@ def test_a_good_run_has_no_differences(played: Played, fleet: str, tmp_path: Pat
             "gave up",
         ),
         ("fleet-14", "UPDATE rounds SET epsilon = 1.1 * epsilon", "leaks more or less than δ"),
+        ("private-devices", "UPDATE rounds SET epsilon = 0.9 * epsilon", "leaks more or less"),
+        ("noisy-secure-sums", "UPDATE rounds SET epsilon = 0.9 * epsilon", "leaks more or less"),
+        ("noisy-secure-sums", "UPDATE rounds SET epsilon = 1.1 * epsilon", "leaks more or less"),
         ("fleet-25", f"{_UNCOUNTED} = 'dropped' WHERE round = 3", "another control variate"),
         ("away", "UPDATE rounds SET scenario_s = scenario_s + 60", "at step"),
         ("away", "DELETE FROM answers WHERE round < 4", "of late"),

@@ -14,7 +14,7 @@ from zlib import crc32
 from muster.simulation.disk import reading
 from muster.simulation.faults import Break, Fault, Pause, PowerCut, Rogue
 from muster.simulation.programs import Programs
-from muster.simulation.specification import Course, Leak, differences
+from muster.simulation.specification import Course, differences
 from muster.wire import INLINE_BYTES
 
 _DECIDED = {
@@ -150,24 +150,21 @@ def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
         step_s=scenario.clock.round_s,
         modelled=scenario.clock.kind == "modelled",
         concurrency=getattr(mode, "concurrency", None),
-        privacy=_leak(programs),
+        privacy=_privacy(programs),
     )
 
 
-def _leak(programs: Programs) -> Leak | None:
-    """The account of privacy; None: there is no noise, or sampling amplifies it."""
+def _privacy(programs: Programs) -> tuple[float, float, str, bool] | None:
+    """By how many standard deviations of the noise a release differs at most, δ, what a release is,
+    and whether ε is exact; None: there is no noise, or sampling amplifies it."""
     privacy = programs.server.server.privacy
     if privacy is None or not privacy.noise:
         return None
     place = privacy.place
     if place.amplified and programs.server.sample is not None:
         return None
-    return Leak(
-        shift=place.distance / privacy.noise,
-        delta=privacy.delta,
-        of="version" if place.in_versions else "round",
-        exact=not place.in_sums,
-    )
+    of = "version" if place.in_versions else "round"
+    return place.distance / privacy.noise, privacy.delta, of, not place.in_sums
 
 
 def _status(ledger: sqlite3.Connection) -> Iterator[str]:
