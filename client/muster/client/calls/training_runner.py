@@ -15,7 +15,6 @@ from muster.client.device.training_config import DownloadTimes
 from muster.client.life.settings import ClockSettings
 from muster.client.training.local import training_thread
 from muster.common.clock import Clock
-from muster.common.errors import Interrupted
 from muster.common.exchange import Call
 
 P = ParamSpec("P")
@@ -55,19 +54,15 @@ class TrainingRunner:
     async def download(self, call: Call, device: Learner, batch: CallBatch) -> DownloadTimes | None:
         """Get the model of the calls, if it is not here yet; return its download.
 
-        None if the round was closed meanwhile, which happens outside lockstep only.
+        None if the round was closed meanwhile. This happens outside lockstep only: in lockstep the
+        server keeps a version until all devices that it called with it have spoken.
         """
         if batch.model is not None:
             return _NONE
         asked = self._clock.now(), self._clock.monotonic()
         async with self.hold_slot(call):
             length = device.download_bytes(call, batch.work)
-            download = await batch.fetch(call, length, self._clock, *asked)
-        if download is None and self._lockstep:
-            # The round is open and waits for this device: begin a new session.
-            version = call.base_version
-            raise Interrupted(f"the server called for version {version} but does not have it")
-        return download
+            return await batch.fetch(call, length, self._clock, *asked)
 
     async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Call a function that trains, in a thread unless training is quick."""

@@ -236,7 +236,7 @@ class Worker:
         if request.begins:
             held.begin(request.number, batch.work.entries)
         elif not held.continues(request.number):
-            return  # it began in an earlier session; the server asks for all of it again
+            return  # its beginning was left out, as the call of an earlier round
         await self._train_lost(batch, held)
         await held.add(batch, request.weights)
         if request.ends:
