@@ -1,6 +1,7 @@
 """Histories that must not violate anything, and how they are reproduced."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,10 +57,43 @@ def test_random_histories_violate_nothing() -> None:
     assert played.stdout.rstrip().endswith("; 0 violate")
 
 
+def test_a_command_that_was_interrupted_says_how_many_histories_it_has_played(
+    tmp_path: Path,
+) -> None:
+    probes = tmp_path / "probes.md"
+    command = [sys.executable, "-m", "muster.simulation", "--number", "1000000", "--processes", "1"]
+    # Programs that are started in the background ignore Ctrl-C, and so would this one.
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        started = subprocess.Popen(
+            [*command, "--probes", str(probes)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # all of its processes are interrupted, as from a terminal
+        )
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    with started as playing:
+        assert playing.stdout is not None
+        assert playing.stdout.readline() == "1000000 histories are to be played\n"
+        os.killpg(playing.pid, signal.SIGINT)
+        said = playing.stdout.read()
+    assert playing.returncode == 128 + signal.SIGINT
+    assert "interrupted: " in said
+    assert " of 1000000 histories were played" in said
+    assert "0 violate" in said
+    assert probes.read_text(encoding="utf-8").startswith("# Probes")
+
+
 def test_every_sort_of_fault_is_drawn(simulated: Simulator) -> None:
-    extent = simulated.reference("large").extent
+    reference = simulated.reference("large")
+    more = 3, reference.clients, reference.revocable
     kinds: list[tuple[RogueKind, ...]] = [("forged",), (), (), ()]
-    faults = [f for n in range(200) for f in drawn(Random(n), extent, kinds[n % 4], 3)]
+    faults = [
+        f for n in range(200) for f in drawn(Random(n), reference.extent, kinds[n % 4], *more)
+    ]
+    turns = [f.at if isinstance(f, RevokeAt) else f for f in faults]
+    assert {bool(turn.client) for turn in turns if isinstance(turn, KillAt)} == {False, True}
     assert {type(fault).__name__ for fault in faults} == {
         "Break",
         "ClockJump",

@@ -6,6 +6,7 @@ production pays nothing and the code says nothing of them.
 """
 
 import re
+import signal
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -78,3 +79,10 @@ def install() -> None:
     loaded = sorted(probes().keys() & sys.modules.keys())
     assert not loaded, f"imported before their probes were installed: {', '.join(loaded)}"
     sys.meta_path.insert(0, _Finder())
+
+
+def begin_process() -> None:
+    """Prepare a process that plays histories for another one. Ctrl-C reaches all of them, and the
+    other one ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    install()
