@@ -27,7 +27,9 @@ def _features(fleet: Scenario) -> Iterator[str]:
         for what, there in {
             "pack": group.devices_per_process > 1,
             "partial sums": group.partial_sums,
+            "partial sums on the wall clock": group.partial_sums and fleet.clock.kind == "wall",
             "mask": group.mask is not None,
+            "slices": group.mask is not None and group.mask.narrows(),
             "link": group.link.shapes,
             "shared link": group.shared_link.gateway,
             "slots": group.shared_link.slots is not None,
@@ -59,9 +61,11 @@ def test_every_rule_and_feature_is_drawn(fleets: list[Scenario]) -> None:
     assert {f"{mode} (mode)" for mode in MODES} <= found
     expected = {
         "partial sums",
+        "partial sums on the wall clock",
         "secure sums",
         "noise in sums",
         "mask",
+        "slices",
         "slots",
         "battery",
         "kept updates",

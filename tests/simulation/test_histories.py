@@ -28,6 +28,7 @@ from muster.simulation.faults import (
     KillAt,
     Pause,
     PowerCut,
+    RevokeAt,
     Rogue,
     RogueKind,
     Written,
@@ -103,7 +104,9 @@ def test_every_sort_of_fault_is_drawn(simulated: Simulator) -> None:
         "KillAt",
         "Pause",
         "PowerCut",
+        "RevokeAt",
         "Rogue",
+        "ShortMessages",
     }
 
 
@@ -233,6 +236,35 @@ def test_a_server_that_is_killed_between_any_two_rounds_takes_the_same_course(
     for step in range(steps // 10, steps, steps // 20):
         plan = HistoryPlan(scenario, 0, (Kill("server", step),))
         assert not simulated.play(plan).violations, plan
+
+
+@pytest.mark.parametrize("scenario", ["inline", "partial-sums", "large", "wall-partial-sums"])
+def test_a_run_goes_on_without_a_process_that_is_revoked_at_any_turn(
+    simulated: Simulator, scenario: str
+) -> None:
+    reference = simulated.reference(scenario)
+    for process in reference.revocable[:2]:
+        for event in ("round_opened", "received", "round_committed"):
+            plan = HistoryPlan(scenario, 0, (RevokeAt(KillAt(process, event, 1)),))
+            outcome = simulated.play(plan)
+            assert (outcome.status, outcome.violations, outcome.failures) == ("completed", [], [])
+
+
+def test_a_device_that_was_revoked_takes_part_again_when_the_run_is_resumed(
+    simulated: Simulator, tmp_path: Path
+) -> None:
+    """A run that is resumed, here after a full disk, draws new credentials."""
+    faults = RevokeAt(KillAt("dev-0001", "round_opened", 1)), DiskFull("ledger", 5)
+    history = History(simulated.reference("inline").programs, tmp_path, 0, faults)
+    outcome = history.play()
+    assert ["disk is full" in failure for failure in outcome.failures] == [True]
+    assert (outcome.status, outcome.violations) == ("completed", [])
+    with closing(reading(tmp_path / "ledger.sqlite")) as ledger:
+        counted = ledger.execute(
+            "SELECT call_round FROM contributions WHERE outcome = 'folded' AND client = 'dev-0001'"
+        ).fetchall()
+    history.close()
+    assert counted == [(3,)]
 
 
 @pytest.mark.parametrize("process", ["server", "dev-0001"])

@@ -1,6 +1,9 @@
 """The probes of the simulation."""
 
 import importlib.util
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -44,3 +47,18 @@ def test_what_was_not_reached_is_named() -> None:
     times = Counter(dict.fromkeys(rest, 7))
     assert summary(times, names()).endswith(f"; not reached: {first}")
     assert f"| {first} | 0 |" in page(times, 7)
+
+
+def test_probes_of_rare_interleavings_are_reached() -> None:
+    """Random histories seldom reach them, so each has a history of its own."""
+    played = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.reaching"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(played.stdout)
+    assert found.keys() <= set(names())
+    assert len(found) >= 7
+    assert found == {name: [True, []] for name in found}

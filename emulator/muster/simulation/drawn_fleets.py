@@ -37,11 +37,10 @@ _ATTEMPTS = 400
 _SHARE = 0.3
 """The share of fleets in which a feature is tried."""
 
-_SECURE_SHARE = 0.6
-"""The same of secure sums, which most fleets refuse."""
-
-_NOISY_SHARE = 0.8
-"""The share of fleets with secure sums in which noise in them is tried."""
+_OWN_SHARES: Mapping[str, float] = MappingProxyType(
+    {"summed": 0.25, "slices": 0.15, "secure sums": 0.6, "noise in sums": 0.8}
+)
+"""The same of those that most fleets refuse."""
 
 _SETTINGS: Mapping[str, Values] = MappingProxyType(
     {
@@ -82,18 +81,13 @@ def drawn_fleet(number: int) -> Scenario:
             break
     else:
         raise ConfigError(f"fleet {number}: all of {_ATTEMPTS} fleets with {rule} were refused")
-    # From a stream of their own, so that fleets without them stay as they were.
-    if (own := Random(f"secure sums {number}")).random() < _SECURE_SHARE:
-        more = copy.deepcopy(values)
-        _secure_sums(own, more)
-        if (accepted := _accepted(more)) is not None:
-            values, scenario = more, accepted
-            own = Random(f"noise in sums {number}")
-            if own.random() < _NOISY_SHARE:
-                more = copy.deepcopy(values)
-                _noise_in_sums(own, more)
-                if (accepted := _accepted(more)) is not None:
-                    values, scenario = more, accepted
+    # From streams of their own, so that fleets without them stay as they were.
+    for name, feature in _RARE.items():
+        if (own := Random(f"{name} {number}")).random() < _OWN_SHARES[name]:
+            more = copy.deepcopy(values)
+            feature(own, more)
+            if (accepted := _accepted(more)) is not None:
+                values, scenario = more, accepted
     for feature in random.sample(FEATURES, len(FEATURES)):
         if random.random() < _SHARE:
             more = copy.deepcopy(values)
@@ -216,6 +210,30 @@ def _partial_sums(random: Random, values: Values) -> None:
     random.choice(values["groups"]).update(devices_per_process=2, partial_sums=True, count=4)
 
 
+def _summed(random: Random, values: Values) -> None:
+    """Partial sums in rounds that they need, half of them on a clock on which processes may be
+    lost."""
+    group = random.choice(values["groups"])
+    group.update(devices_per_process=random.choice([2, 4]), partial_sums=True, count=4)
+    if random.random() < 0.5:
+        speed = {"kind": "log-normal", "median": random.choice([1.0, 4.0]), "sigma": 1.0}
+        group["device"]["examples_per_s"] = speed
+    values["server"]["mode"] = {"kind": "synchronous"}
+    if random.random() < 0.5:
+        values["clock"]["kind"] = "wall"
+        values["server"] |= {"deadline_s": random.choice([4.0, 5.0]), "heartbeat_s": 2.0}
+
+
+def _slices(random: Random, values: Values) -> None:
+    """Devices that download only the part of a model that they train."""
+    values["task"], training = random.choice([task for task in _TASKS if "hidden" in task[0]])
+    values["training"] |= training
+    group = random.choice(values["groups"])
+    group["device"]["capacity"] = random.choice([0.3, 0.5])
+    schedule = random.choice(["rotating", "drawn"])
+    group["mask"] = {"kind": "width", "schedule": schedule, "download": "slice"}
+
+
 def _secure_sums(random: Random, values: Values) -> None:
     grids: list[Values] = [
         {},
@@ -229,7 +247,9 @@ def _secure_sums(random: Random, values: Values) -> None:
 
 
 def _noise_in_sums(random: Random, values: Values) -> None:
-    """Noise of devices in the secure sums of a fleet, on a grid that has room for it."""
+    """Noise of devices in the secure sums of a fleet that has some, on a grid that has room."""
+    if "secure" not in values["server"]:
+        return
     grids: list[Values] = [
         {"range": 1.0},
         {"range": 0.5, "bits": 12, "rounding": "stochastic"},
@@ -251,6 +271,16 @@ def _noise_in_sums(random: Random, values: Values) -> None:
         "privacy": {"clip": 0.1, "noise": random.choice([1.0, 0.3]), "where": "sum"},
         **random.choice(whom),
     }
+
+
+_RARE: Mapping[str, Feature] = MappingProxyType(
+    {
+        "summed": _summed,
+        "slices": _slices,
+        "secure sums": _secure_sums,
+        "noise in sums": _noise_in_sums,
+    }
+)
 
 
 def _mask(random: Random, group: Values, task: Values) -> None:

@@ -5,8 +5,9 @@ from its faults, shortened by leaving some out, and searched by listing all of t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from types import MappingProxyType
 from typing import Any, Literal
 
 
@@ -41,17 +42,47 @@ class KillAt:
         event: the event: the round opens, the first update of it arrives, the server asks for a
             step of its secure sum, or it is committed.
         step: of an event `secure_step`: "keys", "shares", "update" or "opening".
+        client: of an event `received`: the device whose update it is; empty: any.
     """
 
     process: str
     event: Literal["round_opened", "received", "secure_step", "round_committed"]
     round: int
     step: str = ""
+    client: str = ""
 
     def is_at(self, event: Mapping[str, Any]) -> bool:
         """Whether it happens at an event of the journal."""
         told = event["event"], event.get("round"), event.get("step", "")
-        return told == (self.event, self.round, self.step)
+        client = event.get("client") if self.client else ""
+        return (*told, client) == (self.event, self.round, self.step, self.client)
+
+
+@dataclass(frozen=True)
+class RevokeAt:
+    """The operator revokes the credentials of a device's process at an event of the journal.
+
+    Attributes:
+        at: the event, as if it killed that process.
+    """
+
+    at: KillAt
+
+    def is_at(self, event: Mapping[str, Any]) -> bool:
+        """Whether it happens at an event of the journal."""
+        return self.at.is_at(event)
+
+
+@dataclass(frozen=True)
+class ShortMessages:
+    """The server puts fewer calls than usual into a message. This changes nothing but the number of
+    messages.
+
+    Attributes:
+        calls: the most calls, and the most receipts, in one message.
+    """
+
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -137,7 +168,25 @@ _TURNS: Sequence[Literal["round_opened", "received", "round_committed"]] = (
 )
 """The events at which somebody has decided something that a new process must know."""
 
-Fault = Break | Kill | KillAt | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | Rogue
+Fault = (
+    Break
+    | Kill
+    | KillAt
+    | RevokeAt
+    | ShortMessages
+    | PowerCut
+    | Pause
+    | GatewayDown
+    | ClockJump
+    | DiskFull
+    | Rogue
+)
+
+_REVOKED = 0.15
+"""The share of histories in which a process is revoked, if one may be and no device is hostile."""
+
+_SHORT = 0.1
+"""The share of histories with short messages."""
 
 
 @dataclass(frozen=True)
@@ -156,21 +205,47 @@ class HistoryExtent:
 
 
 def drawn(
-    random: Random, extent: HistoryExtent, hostile: Sequence[RogueKind], rounds: int
+    random: Random,
+    extent: HistoryExtent,
+    hostile: Sequence[RogueKind],
+    rounds: int,
+    clients: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    revocable: Sequence[str] = (),
 ) -> list[Fault]:
-    """Draw up to four faults of a history, and a hostile device of one of the kinds. In half of the
-    histories one of the faults is the death of the server, a device or both, at a turn of one of
-    `rounds` rounds."""
+    """Draw up to four faults of a history, and what happens in it beside them: a hostile device, a
+    process that is revoked, or short messages. In half of the histories one of the faults is the
+    death of the server, a device or both, at a turn of a round.
+
+    Args:
+        hostile: the kinds of the hostile device; none if there is to be none.
+        rounds: the number of rounds.
+        clients: the devices of each process.
+        revocable: the processes that may be revoked.
+    """
     faults: list[Fault] = [Rogue(random.choice(hostile))] if hostile else []
     number = random.choice([0, 1, 1, 2, 2, 3, 4])
     faults += [_one(random, extent) for _ in range(number)]
     if random.random() < 0.5:
-        event, round = random.choice(_TURNS), random.randint(1, rounds)
         device = random.choice(_devices(extent))
         dying = random.choice([("server",), ("server",), (device,), ("server", device)])
+        turn = _turn(random, device, rounds, clients)
         del faults[len(faults) - min(number, 1) :]  # in place of another fault, so it costs no time
-        faults += [KillAt(process, event, round) for process in dying]
+        faults += [replace(turn, process=process) for process in dying]
+    if revocable and not hostile and random.random() < _REVOKED:
+        faults.append(RevokeAt(_turn(random, random.choice(revocable), rounds, clients)))
+    if random.random() < _SHORT:
+        faults.append(ShortMessages(random.choice([1, 2])))
     return faults
+
+
+def _turn(
+    random: Random, process: str, rounds: int, clients: Mapping[str, Sequence[str]]
+) -> KillAt:
+    """The death of a device's process at a turn of a round."""
+    turn = KillAt(process, random.choice(_TURNS), random.randint(1, rounds))
+    if turn.event == "received" and clients.get(process) and random.random() < 0.5:
+        return replace(turn, client=random.choice(clients[process]))
+    return turn
 
 
 def _devices(extent: HistoryExtent) -> list[str]:

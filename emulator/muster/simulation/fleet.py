@@ -208,6 +208,58 @@ def scenarios() -> Mapping[str, Scenario]:
             groups=[_HOLDING],
         ),
         _scenario(
+            "partial-sums-of-absent",
+            seed=0,
+            server={
+                "rounds": 6,
+                "deadline_s": 4.0,
+                "heartbeat_s": 2.0,
+                "selection": {"kind": "uniform", "k": 3},
+            },
+            clock={"kind": "wall", "round_s": 1.0},
+            groups=[
+                {
+                    **_HOLDING,
+                    "count": 6,
+                    "devices_per_process": 3,
+                    "device": {"examples_per_s": {"kind": "log-normal", "median": 1, "sigma": 1.5}},
+                    "availability": {"kind": "bernoulli", "probability": 0.8},
+                }
+            ],
+        ),
+        _scenario(
+            "busy-partial-sums",
+            seed=4,
+            server={
+                "rounds": 4,
+                "deadline_s": 4.0,
+                "heartbeat_s": 2.0,
+                "selection": {"kind": "uniform", "k": 3},
+            },
+            clock={"kind": "wall", "round_s": 1.0},
+            groups=[
+                {
+                    **_HOLDING,
+                    "devices_per_process": 4,
+                    # The last device trains longer than the server waits for the sum of the others.
+                    "device": {"examples_per_s": {"kind": "position", "first": 8, "step": -2.52}},
+                }
+            ],
+        ),
+        _scenario(
+            "slices",
+            task={"name": "linear", "dimension": 3, "model": "mlp", "hidden": [6]},
+            server={"rounds": 3, "heartbeat_s": 2.0},
+            groups=[
+                {
+                    "name": "dev",
+                    "count": 3,
+                    "device": {"capacity": 0.5},
+                    "mask": {"kind": "width", "schedule": "rotating", "download": "slice"},
+                }
+            ],
+        ),
+        _scenario(
             "private-devices",
             server={"rounds": 3, "privacy": {"clip": 0.1, "noise": 1.0, "where": "device"}},
             groups=[{"name": "dev", "count": 3, "link": _FEEDBACK}],

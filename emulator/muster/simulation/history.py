@@ -7,8 +7,8 @@ import logging
 import sqlite3
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from muster.common.errors import MusterError
 from muster.common.exchange import Reason
 from muster.emulator.run_folder.folder import ADDRESS
 from muster.server.evaluation.messages import Setup
+from muster.server.fleet import devices
 from muster.server.program import ServerEnvironment, serve
 from muster.server.settings.process import ServerProcess
 from muster.simulation.disk import Disk, reading
@@ -34,9 +35,12 @@ from muster.simulation.faults import (
     KillAt,
     Pause,
     PowerCut,
+    RevokeAt,
     Rogue,
+    ShortMessages,
 )
 from muster.simulation.moments import Moments
+from muster.simulation.operator import revoke, revoked_of
 from muster.simulation.programs import Programs
 from muster.simulation.revealed import RevealedShares
 from muster.simulation.rogue import RoguePack
@@ -113,7 +117,7 @@ class History:
     """A run in a folder of its own, with faults.
 
     Attributes:
-        awaited: the kills whose event the journal has not told yet.
+        awaited: the kills and revocations whose event the journal has not told yet.
         missed: the kills whose process did not run at that moment.
 
     Args:
@@ -160,9 +164,10 @@ class History:
         self._breaks = {fault.frame: fault for fault in faults if isinstance(fault, Break)}
         self._by_step: dict[int, list[Fault]] = {}
         self._by_process: dict[tuple[str, int], Fault] = {}
-        self.awaited = [fault for fault in faults if isinstance(fault, KillAt)]
+        self.awaited = [fault for fault in faults if isinstance(fault, KillAt | RevokeAt)]
         self.missed: list[KillAt] = []
-        self._due: list[KillAt] = []
+        self._due: list[KillAt | RevokeAt] = []
+        self._revokes = any(isinstance(fault, RevokeAt) for fault in faults)
         for fault in faults:
             if isinstance(fault, Kill | Pause):
                 self._by_process[fault.process, fault.step] = fault
@@ -188,7 +193,7 @@ class History:
         outcome = self.outcome
         logging.disable(logging.CRITICAL)
         try:
-            with self._disk.mounted():
+            with self._disk.mounted(), self._short_messages():
                 asyncio.set_event_loop(None)
                 try:
                     self._loop.run_until_complete(self._direct())
@@ -222,9 +227,10 @@ class History:
 
     async def _direct(self) -> None:
         """Start, restart and resume the run, as a supervisor does."""
-        self._packs = {pack.name: pack for pack in self.programs.enter(self.folder)}
         attempts = len(self.faults) + 2
         for _ in range(attempts):
+            # Every start has new credentials, so a run that is resumed has no revoked ones.
+            self._packs = {pack.name: pack for pack in self.programs.enter(self.folder)}
             status, detail = await self._run_once()
             self._trace(f"the run ended: {status}: {detail}")
             self.outcome.status = status
@@ -252,6 +258,8 @@ class History:
         )
         power_cut = any(isinstance(fault, PowerCut) for fault in self.faults)
         if (killed_evaluation or power_cut) and "evaluation process ended" in detail:
+            return True
+        if self._revokes and "lacks the sum with the update of" in detail:
             return True
         # A hostile device may hold up its own round if its connections also break.
         if self._rogue is not None and f" have not ({min(self._packs)})" in detail:
@@ -299,7 +307,7 @@ class History:
                 self._end(process)
                 if name == "server":
                     return self._server_result(task)
-                if (error := _error_of(task)) is not None:
+                if (error := _error_of(task)) is not None and name not in self._revoked():
                     self.outcome.violations.append(f"{name} died: {error!r}")
             result = self._ended_in_journal()
             if result is not None and name != "server":
@@ -309,13 +317,18 @@ class History:
             await asyncio.sleep(_AGAIN_S)
             if name == "server":
                 self._start_server()
-            elif name in self._packs and self._ended_in_journal() is None:
+            elif name in self._packs.keys() - self._revoked() and self._ended_in_journal() is None:
                 self._start_pack(name)
         if self._power_failed:  # after a power cut, all processes of the run are started again
             self._power_failed = False
-            for name in [name for name in self._packs if name not in self._running]:
+            gone = self._running.keys() | self._revoked()
+            for name in [name for name in self._packs if name not in gone]:
                 self._start_pack(name)
         return None
+
+    def _revoked(self) -> set[str]:
+        """The processes that the operator has revoked since the run was begun or resumed."""
+        return revoked_of(self.folder, self._packs) if self._revokes else set()
 
     def _dead(self) -> list[str]:
         """The names of processes that were killed or have ended."""
@@ -362,7 +375,8 @@ class History:
         if waiting:
             await asyncio.wait(waiting, timeout=10.0)
         for name, (process, task) in self._running.items():
-            if process.alive and task.done() and (error := _error_of(task)) is not None:
+            error = _error_of(task) if process.alive and task.done() else None
+            if error is not None and name not in self._revoked():
                 self.outcome.violations.append(f"{name} died: {error!r}")
             self._end(process)
         self._running.clear()
@@ -466,6 +480,10 @@ class History:
                 self._kill(self._running[fault.process][0])
             case KillAt():
                 self.missed.append(fault)
+            case RevokeAt():
+                client = self._packs[fault.at.process].devices[0].client
+                operator = Host(self._network, "operator")
+                self._loop.start("operator", lambda: revoke(self.folder, operator, client))
             case PowerCut() if self._is_running("server"):
                 for running, _ in list(self._running.values()):
                     self._kill(running)
@@ -482,13 +500,13 @@ class History:
                 self._clock.ahead_s += fault.seconds
 
     def _journal_written(self, data: bytes) -> None:
-        """Take notice of the events for which kills wait."""
+        """Take notice of the events for which faults wait."""
         for line in data.splitlines() if self.awaited else ():
             if not line:  # a new server ends the line that a power cut has torn
                 continue
             event = json.loads(line)
-            self._due += [kill for kill in self.awaited if kill.is_at(event)]
-            self.awaited = [kill for kill in self.awaited if kill not in self._due]
+            self._due += [fault for fault in self.awaited if fault.is_at(event)]
+            self.awaited = [fault for fault in self.awaited if fault not in self._due]
 
     def _kill(self, process: SimulatedProcess) -> None:
         self._end(process)
@@ -500,6 +518,18 @@ class History:
         loop.call_later(seconds, loop.resume, process, context=network.context)
         if seconds > _KEEPALIVE_S:  # a paused process answers no pings
             loop.call_later(_KEEPALIVE_S, network.cut, process.name, context=network.context)
+
+    @contextmanager
+    def _short_messages(self) -> Iterator[None]:
+        """Let messages of the server be as short as a fault says, while the context is active."""
+        usual = devices.MESSAGE_ITEMS
+        for fault in self.faults:
+            if isinstance(fault, ShortMessages):
+                devices.MESSAGE_ITEMS = fault.calls
+        try:
+            yield
+        finally:
+            devices.MESSAGE_ITEMS = usual
 
     # --- the network -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from muster.simulation.disk import reading
-from muster.simulation.faults import Break, Fault, Pause, PowerCut, Rogue
+from muster.simulation.faults import Break, Fault, Pause, PowerCut, RevokeAt, Rogue
 from muster.simulation.programs import Programs
 from muster.simulation.specification import Course, differences
 from muster.wire import INLINE_BYTES
@@ -85,6 +85,8 @@ def broken_by(
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
         yield from _downloads(ledger)
+        if programs.scenario.clock.lockstep and not any(isinstance(f, RevokeAt) for f in faults):
+            yield from _missing_sums(ledger)
         yield from _leftovers(folder, ledger)
         if expected is not None:
             yield from _other_course(_decided(folder, ledger), expected.decided)
@@ -109,8 +111,8 @@ def _other_course(
 def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     """Whether all that was decided, and the model, must equal those of the undisturbed run.
 
-    This is so in lockstep with honest devices, unless a power cut took the state that devices keep
-    from earlier rounds.
+    This is so in lockstep with honest devices that are not revoked, unless a power cut took the
+    state that devices keep from earlier rounds.
     """
     scenario = programs.scenario
     lives = any(pack.life is not None and pack.life.device.lives for pack in programs.packs)
@@ -119,8 +121,8 @@ def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     recent = any("recent" in group.covariates.x.values() for group in scenario.groups)
     remembers = lives or feedback or rational or recent or scenario.server.aggregator.control
     power_cut = any(isinstance(fault, PowerCut) for fault in faults)
-    rogue = any(isinstance(fault, Rogue) for fault in faults)
-    return scenario.clock.lockstep and not rogue and not (power_cut and remembers)
+    others = any(isinstance(fault, Rogue | RevokeAt) for fault in faults)
+    return scenario.clock.lockstep and not others and not (power_cut and remembers)
 
 
 def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
@@ -279,6 +281,14 @@ def _downloads(ledger: sqlite3.Connection) -> Iterator[str]:
     )
     for client, round, times in empty:
         yield f"{times} downloads of {client} for round {round} are complete and have no bytes"
+
+
+def _missing_sums(ledger: sqlite3.Connection) -> Iterator[str]:
+    """Check that no sum is missing, in lockstep and unless a process was revoked."""
+    for client, round in ledger.execute(
+        "SELECT client, call_round FROM contributions WHERE reason = 'sum missing'"
+    ):
+        yield f"the sum with the update of {client} of call {round} is missing"
 
 
 def events_of(path: Path) -> Iterator[dict[str, Any]]:

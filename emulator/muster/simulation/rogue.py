@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 
 from muster.client.processes.config import PackProcess
 from muster.common.clock import Clock
@@ -21,6 +22,7 @@ from muster.common.exchange import (
     Reason,
     Update,
 )
+from muster.common.tensors import WIRE
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
@@ -32,6 +34,9 @@ from muster.wire.transport import Transport
 _TRANSFERS = 8
 _AGAIN_S = 0.5
 _HOLD_S = 90.0
+_ENTRY = 1e-4
+"""The entries of the first body that a forging device sends for a round; those of the next are
+twice as large, and so on."""
 
 
 class RoguePack:
@@ -78,12 +83,19 @@ class RoguePack:
         metadata = ((SESSION, reply.enrolled.session),)
         parameters = messages.decode_schema(reply.enrolled.schema).parameters
         self._body_bytes = self._config.compression.length(parameters)
-        if self._kind == "forged":  # this stream is soon replaced by the next
-            attend(self._channel)(metadata=metadata)
+        every_s = reply.enrolled.heartbeat_s
+        # The next stream replaces this one, and the server calls again over it.
+        if self._kind == "forged" and await self._take_part(metadata, every_s, until_called=True):
+            return True
+        return await self._take_part(metadata, every_s)
+
+    async def _take_part(self, metadata: Any, every_s: float, until_called: bool = False) -> bool:
+        """Take part over a stream, at most until it brings a call, if that is wanted; return
+        whether the server said goodbye."""
         stream: Any = attend(self._channel)(metadata=metadata)
-        beating = asyncio.create_task(self._beat(stream, reply.enrolled.heartbeat_s))
+        beating = asyncio.create_task(self._beat(stream, every_s))
         try:
-            return await self._handle_calls(stream, metadata)
+            return await self._handle_calls(stream, metadata, until_called)
         finally:
             beating.cancel()
 
@@ -94,13 +106,15 @@ class RoguePack:
                 await self._clock.sleep_until(self._clock.monotonic() + every_s)
                 await stream.write(messages.encode_heartbeat([]))
 
-    async def _handle_calls(self, stream: Any, metadata: Any) -> bool:
+    async def _handle_calls(self, stream: Any, metadata: Any, until_called: bool) -> bool:
         """Handle calls until the stream ends; return whether the server said goodbye."""
         while (data := await stream.read()) is not grpc.aio.EOF:
             message = messages.decode_to_device(data)
             if message.goodbye is not None:
                 await stream.done_writing()
                 return True
+            if message.calls and until_called:
+                return False
             for call in message.calls:
                 await stream.write(self._answer(call, Decision.ACCEPT))
                 if self._kind == "forged":
@@ -138,10 +152,15 @@ class RoguePack:
                     ended.set()
 
     async def _forge(self, call: Call, metadata: Any) -> None:
-        """Send an update for a call that nobody has made, two bodies under one key at the same
-        time, and a third one under it when it has been judged; ask for the model of another
-        round."""
+        """Send an update for every attempt, if there was more than one, each with another body; an
+        update for a call that nobody has made, two bodies under one key at the same time, and a
+        third one under it when it has been judged; ask for the model of another round."""
         client, round, attempt = call.key
+        for number in range(1, attempt + 1) if attempt > 1 else ():
+            whole = np.full(-(-self._body_bytes // WIRE.itemsize), number * _ENTRY, WIRE).tobytes()
+            key = Key(client, round, number)
+            body = whole[: self._body_bytes]
+            await self._submit(self._update(key, body), body, metadata)
         body = b"\xff" * self._body_bytes  # not finite, or malformed
         foreign = self._update(Key(client, round, attempt + 100), body)
         await self._submit(foreign, body, metadata)

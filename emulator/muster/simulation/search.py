@@ -3,7 +3,7 @@
 import gc
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -58,6 +58,23 @@ class Reference:
     programs: Programs
     extent: HistoryExtent
     undisturbed: Undisturbed
+
+    @property
+    def clients(self) -> Mapping[str, Sequence[str]]:
+        """The devices of each process."""
+        packs = self.programs.packs
+        return {pack.name: [device.client for device in pack.devices] for pack in packs}
+
+    @property
+    def revocable(self) -> Sequence[str]:
+        """The processes that may be revoked: the others are enough for a version, if the run ends
+        after a number of versions, and wait for no channel slot together with them."""
+        server, mode = self.programs.server, self.programs.server.server.mode
+        least = mode.completion(None, None).least if mode.counts_versions else 1
+        if any(line.slots is not None for line in server.shared.values()):
+            return ()
+        all_of = sum(map(len, self.clients.values()))
+        return [name for name, of in self.clients.items() if all_of - len(of) >= max(1, least)]
 
     @property
     def hostile(self) -> Sequence[RogueKind]:
@@ -170,7 +187,9 @@ class Simulator:
         reference = self.reference(fleet)
         hostile = reference.hostile if random.random() < 0.25 else ()
         rounds = reference.programs.scenario.server.rounds
-        return HistoryPlan(fleet, seed, tuple(drawn(random, reference.extent, hostile, rounds)))
+        drawing = random, reference.extent, hostile, rounds
+        more = reference.clients, reference.revocable
+        return HistoryPlan(fleet, seed, tuple(drawn(*drawing, *more)))
 
     def every_plan(self, scenario: str, pairs: bool) -> Iterator[HistoryPlan]:
         """Yield every plan of a scenario in which one connection breaks or one process dies; with

@@ -228,7 +228,7 @@ def _synchronous(course: Course, account: Recorded) -> Iterator[str]:
         if number not in made:  # there were too few for the rule
             continue
         works.sort(key=lambda work: (work.modelled_s, work.client))
-        first = {work.client for work in works[: course.goal]}
+        first = {work.client for work in works[: course.goal] if work.reason != "sum missing"}
         first = first if len(first) >= course.minimum else set()
         found = {work.client for work in works if work.outcome == _FOLDED}
         if found != first:

@@ -98,7 +98,9 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
     try:
         if outcome.violations:
             raise RunFailed("; ".join(outcome.violations))
-        for kill in history.awaited:
+        for kill in kills:
+            if kill not in history.awaited:
+                continue
             raise RunFailed(
                 f"{kill.process} was to die at {kill.event} of round {kill.round}, but the journal "
                 f"of the run has no such event"

@@ -19,7 +19,7 @@ from muster.common.exchange import (
 from muster.common.lines import LinkModel
 
 _FOREVER = sys.maxsize
-_MESSAGE_ITEMS = 1000
+MESSAGE_ITEMS = 1000
 """The most calls, and the most receipts, in one message. With a small model, such a message stays
 well below the largest size of a message."""
 
@@ -148,7 +148,7 @@ class ConnectedPack:
             return 0
         new_commit = committed if committed != self.sent_commit else None
         receipts, self.receipts, self.sent_commit = self.receipts, [], committed
-        items = _items_of_a_message(calls) if len(calls) > 1 else _MESSAGE_ITEMS
+        items = _items_of_a_message(calls) if len(calls) > 1 else MESSAGE_ITEMS
         starts = range(0, max(len(calls), len(receipts), 1), items)
         for start in starts:
             part = slice(start, start + items)
@@ -199,4 +199,4 @@ class ConnectedPack:
 def _items_of_a_message(calls: Sequence[Call]) -> int:
     """The most calls in a message: fewer if they have long instructions."""
     longest = max([len(call.instruction) for call in calls])
-    return min(_MESSAGE_ITEMS, _INSTRUCTION_BYTES // max(longest, 1))
+    return min(MESSAGE_ITEMS, _INSTRUCTION_BYTES // max(longest, 1))
