@@ -55,6 +55,7 @@ def _private(where: Where) -> _Feature:
 
 _FEATURES: Mapping[str, _Feature] = {
     "`groups.mask`": _Feature((R.MASK,), (W.MASK,)),
+    "a drawn schedule of `groups.mask`": _Feature((), (W.DRAWN_MASK,)),
     "`groups.partial_sums`": _Feature((R.PARTIAL_SUMS,), (W.PARTIAL_SUMS, W.LATE_SUMS)),
     "`server.secure`": _Feature((R.SECURE_SUMS,), (W.SECURE_SUMS,)),
     "`server.privacy` in sums": _private("sum"),

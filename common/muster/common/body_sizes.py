@@ -32,10 +32,9 @@ def body_sizes(
         masks: None: the devices train the whole model.
         sums: how they send their updates for secure sums; None: they send them by themselves.
     """
-    if sums is not None:
-        asked, sent = sums.traffic(entries)
-        return BodySizes(entries * WIRE.itemsize + asked, sent)
-    if masks is None:
-        return BodySizes(entries * WIRE.itemsize, codec.length(entries))
-    downloaded = masks.largest if masks.narrow else entries
-    return BodySizes(downloaded * WIRE.itemsize, codec.length(masks.largest))
+    trained = entries if masks is None else masks.largest
+    down = (trained if masks is not None and masks.narrow else entries) * WIRE.itemsize
+    if sums is None:
+        return BodySizes(down, codec.length(trained))
+    asked, sent = sums.traffic(trained)
+    return BodySizes(down + asked, sent)

@@ -9,6 +9,9 @@ class Withholder(StrEnum):
     MASK = "groups.mask"
     """Devices train parts of the model."""
 
+    DRAWN_MASK = "a drawn schedule of `groups.mask`"
+    """Each device draws its part anew for every round, so that no two have the same."""
+
     PARTIAL_SUMS = "groups.partial_sums"
     """The server gets weighted sums in place of updates."""
 

@@ -49,8 +49,10 @@ class HeldUpdates:
         """An update as the device announces it to the server, which gets no body.
 
         Args:
-            entries: length of the vectors of an update.
+            entries: length of the vectors of an update of the whole model.
         """
+        key = stored.update.key
+        entries = self._devices[key.client].trained_entries(key.round, entries)
         update = stored.update._replace(held=self._held_of(stored, entries))
         if self._secret:
             update = update._replace(checksum=bytes(len(update.checksum)))
@@ -97,7 +99,11 @@ class HeldUpdates:
             await self._runner.run(self._sum.add_terms, terms)
 
     def term(self, stored: StoredUpdate, weight: float, entries: int) -> Term:
-        """A weighted update, as it enters a sum."""
+        """A weighted update, as it enters a sum.
+
+        Args:
+            entries: length of the vector of the update.
+        """
         held = self._held_of(stored, entries)
         return Term(self._read(stored.body, entries), weight, held.largest)
 

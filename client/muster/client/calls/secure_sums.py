@@ -267,11 +267,12 @@ class SecureSteps:
         learner = self._devices[call.key.client]
         stored, total = learner.memory.update_for(call), None
         if device.needs_update(step) and stored is not None:
-            term = self._held.term(stored, weight, batch.work.entries)
+            entries = learner.trained_entries(call.key.round, batch.work.entries)
+            term = self._held.term(stored, weight, entries)
             # A server that could choose the seed would learn more of an entry than its rounded
             # value.
             draws = stream(learner.seed, "secure grid", call.key.client, call.key.round)
-            total = await self._runner.run(self._weighted, term, batch.work.entries, draws)
+            total = await self._runner.run(self._weighted, term, entries, draws)
         reply = await self._runner.run(device.reply, step, call, weight, stored, total)
         missing = [call.key.client] if reply is None else []
         body = reply or b""

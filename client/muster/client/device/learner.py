@@ -393,6 +393,15 @@ class Learner:
             left = None if part is None else mask.expand(part, into=old)
         return body, b"" if left is None else left.tobytes()
 
+    def trained_entries(self, round: int, entries: int) -> int:
+        """Length of the vector of an update for a call of this round.
+
+        Args:
+            entries: that of an update of the whole model.
+        """
+        mask = self._mask(round)
+        return entries if mask is None else mask.size
+
     def download_bytes(self, call: Call, work: TrainingConfig) -> int:
         """Length in bytes of what the device downloads for a call."""
         mask = self._mask(call.key.round) if self._narrow else None

@@ -37,6 +37,11 @@ class Mask:
         """The share of the coordinates that are in the set."""
         return self.size / self.parameters
 
+    @property
+    def bits(self) -> bytes:
+        """A bit for each coordinate; masks of one model with the same bits are the same set."""
+        return self._bits.tobytes()
+
     def within(self, start: int, stop: int) -> BoolArray:
         """Whether coordinates [start, stop) are in the set, shape (stop - start,)."""
         first = start // 8

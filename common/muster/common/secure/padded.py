@@ -7,6 +7,7 @@ everybody without its key.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,19 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from muster.common.exact_sum import BLOCK, GRIDS, ExactSum, Pieces, Term, squared_norm
+from muster.common.exact_sum import (
+    BLOCK,
+    GRIDS,
+    ExactSum,
+    Pieces,
+    ReadPieces,
+    Term,
+    squared_norm,
+)
+from muster.common.masks import Mask
 from muster.common.secure.grid import EXACT_BYTES, Grid
 from muster.common.secure.noise import discrete_gaussian
+from muster.common.seeds import BoolArray
 
 _WORD = np.dtype("<u8")
 _ZEROS = memoryview(bytes(BLOCK * EXACT_BYTES))
@@ -203,6 +214,30 @@ class GridPaddedSum(PaddedSum):
 def padded_sum(parameters: int, grid: Grid | None) -> PaddedSum:
     """A new sum; None: it is exact."""
     return ExactPaddedSum(parameters) if grid is None else GridPaddedSum(parameters, grid)
+
+
+def placed(sum: PaddedSum, mask: Mask | None) -> ReadPieces:
+    """How to read a sum at the entries of the whole model, where it is 0 outside the mask.
+
+    Args:
+        mask: the coordinates of the model whose entries the sum has; None: all.
+    """
+    if mask is None:
+        return sum.read
+
+    def read(start: int, stop: int) -> Pieces:
+        inside, first = mask.within(start, stop), mask.before(start)
+        coarse, middle, fine = sum.read(first, first + int(np.count_nonzero(inside)))
+        spread = partial(_spread, inside)
+        return Pieces(spread(coarse), spread(middle), None if fine is None else spread(fine))
+
+    return read
+
+
+def _spread(inside: BoolArray, entries: Words) -> Words:
+    whole = np.zeros(len(inside), entries.dtype)
+    whole[inside] = entries
+    return whole
 
 
 def _pieces(high: Words, low: Words) -> Pieces:

@@ -18,7 +18,6 @@ from muster.common.exact_sum import ExactSum
 from muster.common.exchange import Update, UtilityCurve, Valuation
 from muster.common.facts import FACTS, Facts
 from muster.common.schedules import rate_at
-from muster.common.secure.padded import PaddedSum
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.vectors import KeptBody, UnknownBody, UnknownState, key_of
@@ -42,8 +41,10 @@ from muster.server.fleet.fleet import Fleet
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.settings.process import ServerProcess
 from muster.server.updates.contributions import ContributionFacts
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.memory import MEMORY, UpdateMemory
 from muster.server.updates.privacy import clipped_weights
+from muster.server.updates.secure_sums import OpenedSum
 
 
 class CountedUpdate:
@@ -140,18 +141,19 @@ class RepeatedRule:
         round: int,
         counted: Sequence[CountedUpdate],
         weighing: Weighing,
-        sum: PaddedSum | None = None,
+        sums: Sequence[OpenedSum] | None = None,
     ) -> MadeModel:
         """Make the version of a round from its updates, and go on to the next round.
 
         Args:
             weighing: the weights of the rule, with those of the ledger for the updates.
-            sum: the secure sum of the updates, which are unknown.
+            sums: the secure sums of the updates, which are unknown.
         """
         assert self._next is not None
         self._sum.clear()
-        if sum is not None:
-            self._sum.add_part(sum.read, [sum.largest()])
+        if sums is not None:
+            for sum in sums:
+                sum.add_to(self._sum)
         elif self.rule.adds_up():
             self._add(counted, weighing.weights)
         rate = self._config.gradient_step
@@ -230,6 +232,11 @@ def devices_of(evidence: Evidence, config: ServerProcess) -> Iterator[EnrolledDe
             z = known.get(member.client)
             of_device = member.client, member.group, place, member.examples
             yield EnrolledDevice(*of_device, z=z)
+
+
+def formats_of_run(evidence: Evidence, config: ServerProcess) -> UpdateFormats:
+    """The formats of the updates of a run."""
+    return formats_of(config, config.tensors, Fleet(devices_of(evidence, config)))
 
 
 def _keeps_state(rule: Aggregator) -> bool:

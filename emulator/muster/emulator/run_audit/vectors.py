@@ -2,6 +2,7 @@
 that it does not have."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from typing import Any, Never
 
 import numpy as np
@@ -14,7 +15,7 @@ from muster.common.errors import ConfigError
 from muster.common.exact_sum import squared_norm
 from muster.common.exchange import Key
 from muster.common.secure.grid import SumFormat
-from muster.common.secure.padded import PaddedSum, padded_sum
+from muster.common.secure.padded import padded_sum
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
@@ -22,6 +23,7 @@ from muster.server.account.round_files import model_name
 from muster.server.settings.process import ServerProcess
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.kept import SUMS, UPDATES, kept_name, sum_name
+from muster.server.updates.secure_sums import OpenedSum
 
 INITIAL = "setup/initial.safetensors"
 """The file of version 0."""
@@ -110,20 +112,36 @@ def kept_bodies(
     return found
 
 
-def kept_sum(
-    evidence: Evidence, log: CheckLog, round: int, parameters: int, format: SumFormat
-) -> PaddedSum | None:
-    """The secure sum of a round; None if it is missing, or has another length."""
+def kept_sums(
+    evidence: Evidence,
+    log: CheckLog,
+    formats: UpdateFormats,
+    round: int,
+    folded: Sequence[Row],
+    format: SumFormat,
+) -> list[OpenedSum] | None:
+    """The secure sums of a round; None if they are missing, or have another length.
+
+    Args:
+        formats: of the updates of the run.
+        folded: the updates that are in them.
+    """
     name = f"{SUMS}/{sum_name(round)}"
     path = evidence.folder / name
     body = path.read_bytes() if path.is_file() else b""
-    expected = format.entry_bytes * parameters
-    log.compare(f"bytes of {name}", expected, len(body), round)
-    if len(body) != expected:
+    masks = [part.mask for part in formats.parts([key_of(row) for row in folded])]
+    totals = [
+        padded_sum(formats.entries if mask is None else mask.size, format.grid) for mask in masks
+    ]
+    lengths = [total.entry_bytes * total.parameters for total in totals]
+    log.compare(f"bytes of {name}", sum(lengths), len(body), round)
+    if sum(lengths) != len(body):
         return None
-    sum = padded_sum(parameters, format.grid)
-    sum.add_encoded(body)
-    return sum
+    found, read = [], BytesIO(body)
+    for total, length, mask in zip(totals, lengths, masks, strict=True):
+        total.add_encoded(read.read(length))
+        found.append(OpenedSum(total, [total.largest()], mask))
+    return found
 
 
 def initial_of(evidence: Evidence, config: ServerProcess) -> Vector:

@@ -306,6 +306,8 @@ def _withheld_by_group(scenario: ScenarioSettings, group: Group, place: str) -> 
         yield Withheld(Withholder.GROUP_RATES, str(rate), place)
     if group.mask is not None:
         yield Withheld(Withholder.MASK, group.name, place)
+        if group.mask.schedule == "drawn":
+            yield Withheld(Withholder.DRAWN_MASK, group.name, place)
     if group.partial_sums:
         yield Withheld(Withholder.PARTIAL_SUMS, group.name, place)
         if not lockstep:

@@ -250,6 +250,11 @@ class Aggregation:
             RunStops: the run is to stop, and a sum has not arrived.
         """
         round = updates.round
+        if self._secure is not None:
+            held = [update for update in counted if update.held]
+            alone = self._secure.alone(round.number, held)
+            updates.left_out |= dict.fromkeys(alone, Reason.SUM_MISSING)
+            counted = [u for u in counted if u.update.key.client not in alone]
         for tries_left in reversed(range(_TRIES)):
             counted, weighing = await self._weighed(updates, counted)
             if not weighing.normaliser:  # the updates may still count in a later round
@@ -326,11 +331,10 @@ class Aggregation:
         return missing, True
 
     async def _keep_sums(self, round: int, sums: "Sequence[OpenedSum]") -> None:
-        """Write down the secure sum of a round, if the run keeps them."""
-        if (kept := self._kept_sums) is not None:
-            for sum in sums:
-                write = partial(kept.keep, round, sum.total.encoded())
-                await self._room.write("sums", partial(self._worker.run, write))
+        """Write down the secure sums of a round, if the run keeps them."""
+        if (kept := self._kept_sums) is not None and sums:
+            write = partial(kept.keep, round, [sum.total.encoded() for sum in sums])
+            await self._room.write("sums", partial(self._worker.run, write))
 
     def _refuse_missing_in_lockstep(self, round: Round, missing: Collection[str]) -> None:
         """Allow that sums are missing, on clocks on which devices may be lost, and of devices that

@@ -218,8 +218,12 @@ REFUSED: Mapping[tuple[R, W], str] = {
     "compute the other's; expected server.minimum = 3 or more, found {found}",
     (R.PARTIAL_SUMS, W.SECURE_SUMS): "{place}.partial_sums: with server.secure every device of a "
     "process hides its own update; leave one of them out",
-    (R.SECURE_SUMS, W.MASK): "server.secure: a sum of whole updates is made, but devices of group "
-    "{found!r} train different parts of the model; leave out groups.mask, or server.secure",
+    (
+        R.SECURE_SUMS,
+        W.DRAWN_MASK,
+    ): "server.secure: a sum has updates of one part of the model, "
+    "but each device of group {found!r} draws a part of its own; expected groups.mask with "
+    "schedule = 'static' or 'rotating', or leave out server.secure",
     (R.SECURE_SUMS, W.RATIONAL): "server.secure: rational devices judge the model anew if they are "
     "restarted, and might then withhold an update that the server counts; leave one of them out",
     (R.SECURE_SUMS, W.LATER_ROUNDS): "server.mode: with {found!r} an update may count in a later "

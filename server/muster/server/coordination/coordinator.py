@@ -151,7 +151,7 @@ class Coordinator:
 
             secure = SecureSums(
                 settings.secure, config.sum_format, self._rule.kind, config.seed, lockstep,
-                formats.entries, settings.minimum,
+                formats, settings.minimum,
                 {client: device.index for client, device in fleet.devices.items()},
                 self.sums, worker, tell,
             )  # fmt: skip

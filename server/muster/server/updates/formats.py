@@ -1,6 +1,7 @@
 """The formats of updates and downloads: each depends on its device and on the round of its call."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from muster.common.body_sizes import body_sizes
 from muster.common.compression import Codec, Whole
@@ -10,6 +11,18 @@ from muster.common.secure.grid import SumFormat
 from muster.common.tensors import WIRE
 from muster.server.fleet.fleet import Fleet
 from muster.server.updates.uploads import UpdateFormat
+
+
+class TrainedPart(NamedTuple):
+    """The part of the model that some devices of a round have in common.
+
+    Attributes:
+        mask: its coordinates; None: the whole model.
+        places: where the updates of these devices are among all that were asked about.
+    """
+
+    mask: Mask | None
+    places: list[int]
 
 
 class UpdateFormats:
@@ -67,6 +80,17 @@ class UpdateFormats:
         device = self._fleet.devices[key.client]
         masks = self._masks.get(device.group)
         return None if masks is None else masks.of(device.client, device.index, key.round)
+
+    def parts(self, keys: Sequence[Key]) -> list[TrainedPart]:
+        """The parts that devices train for some calls, by the first of their devices in the
+        population."""
+        found: dict[bytes, TrainedPart] = {}
+        indices = [self._fleet.devices[key.client].index for key in keys]
+        for place in sorted(range(len(keys)), key=indices.__getitem__):
+            mask = self.mask_of(keys[place])
+            bits = b"" if mask is None or mask.size == mask.parameters else mask.bits
+            found.setdefault(bits, TrainedPart(mask if bits else None, [])).places.append(place)
+        return list(found.values())
 
     def narrow(self, group: str) -> bool:
         """Whether the devices of a group download only the coordinates that they train."""

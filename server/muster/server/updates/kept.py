@@ -84,17 +84,18 @@ class KeptUpdates(_RoundFiles):
 
 
 class KeptSums(_RoundFiles):
-    """Writes the secure sum of each round (`muster.common.secure.padded.PaddedSum.encoded`)."""
+    """Writes the secure sums of each round (`muster.common.secure.padded.PaddedSum.encoded`), one
+    after the other in the order of `muster.server.updates.formats.UpdateFormats.parts`."""
 
     kind = "bin"
 
-    def keep(self, round: int, sum: bytes) -> None:
-        """Write the sum of the updates that count in a round.
+    def keep(self, round: int, sums: Sequence[bytes]) -> None:
+        """Write the sums of the updates that count in a round.
 
         Raises:
             OSError: the disk is full.
         """
-        write_atomic(self._path(round), sum, durable=True)
+        write_atomic(self._path(round), *sums, durable=True)
 
 
 def kept_name(round: int) -> str:

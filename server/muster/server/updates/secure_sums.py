@@ -16,15 +16,17 @@ from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.common.events import SecureStep, SecureSumFailed, Tell, Warned
 from muster.common.exact_sum import ExactSum
+from muster.common.masks import Mask
 from muster.common.partial_sums import ROUNDING
 from muster.common.secure.graph import LEAST, Sharing, neighbours_of, sharing_of
 from muster.common.secure.grid import SumFormat
 from muster.common.secure.keys import PrivateKey, pad_key
-from muster.common.secure.padded import PaddedSum, padded_sum
+from muster.common.secure.padded import PaddedSum, padded_sum, placed
 from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, reply_bytes
 from muster.server.runtime.worker import WorkerThread
 from muster.server.settings.secure import Secure
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.partial_sums import Asked, PartialSums
 from muster.server.updates.round_updates import PendingUpdate
 
@@ -37,10 +39,12 @@ class OpenedSum(NamedTuple):
 
     Attributes:
         bounds: the largest absolute entry of each of them, weighted.
+        mask: the coordinates of the model that all of them have trained; None: the whole model.
     """
 
     total: PaddedSum
     bounds: Sequence[float]
+    mask: Mask | None = None
 
     def add_to(self, sum: ExactSum) -> None:
         """Add it to the sum of a round.
@@ -48,7 +52,7 @@ class OpenedSum(NamedTuple):
         Raises:
             Diverged: the sum left its range.
         """
-        sum.add_part(self.total.read, self.bounds)
+        sum.add_part(placed(self.total, self.mask), self.bounds)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -70,9 +74,10 @@ Records = Mapping[int, Sequence[tuple[int, bytes]]]
 
 
 class SecureSums:
-    """Asks devices for their secure sum.
+    """Asks devices for their secure sums: one for all that train the same part of the model.
 
     Args:
+        formats: which part each device trains.
         rule: the name of the aggregator.
         least: the fewest updates of a sum; a sum of fewer is not opened.
         indices: of all devices of the run, their places in the population.
@@ -85,7 +90,7 @@ class SecureSums:
         rule: str,
         seed: int,
         lockstep: bool,
-        parameters: int,
+        formats: UpdateFormats,
         least: int,
         indices: Mapping[str, int],
         sums: PartialSums,
@@ -98,7 +103,7 @@ class SecureSums:
         self._warned = False
         self._seed = seed
         self._lockstep = lockstep
-        self._parameters = parameters
+        self._formats = formats
         self._least = max(least, LEAST)
         self._index = indices
         self._sums = sums
@@ -120,6 +125,15 @@ class SecureSums:
         pairs = zip(updates, weights, strict=True)
         return [self._format.bound(weight, update.body.largest) for update, weight in pairs]
 
+    def alone(self, round: int, held: Sequence[PendingUpdate]) -> set[str]:
+        """The clients that too few others share a sum with."""
+        found = set[str]()
+        for part in self._formats.parts([update.update.key for update in held]):
+            if (devices := len(part.places)) < self._least:
+                self._tell(SecureSumFailed(round, None, devices, self._least, devices))
+                found.update(held[at].update.key.client for at in part.places)
+        return found
+
     async def collect(
         self,
         round: int,
@@ -128,27 +142,44 @@ class SecureSums:
         patience_s: float,
         renewed: bool,
     ) -> tuple[list[OpenedSum], set[str]]:
-        """Get the sum of held updates with their weights.
+        """Get the sums of held updates with their weights.
 
         Args:
+            held: without those that are `alone`.
             patience_s, renewed: see `PartialSums.collect`, for each step.
 
         Returns:
-            The sum, if enough devices have stayed to open it; and the clients whose updates are not
-            in it.
+            The sums that enough devices have stayed to open; and the clients whose updates are in
+            none of them.
 
         Raises:
             RunStops: the run is to stop.
         """
-        everybody = {update.update.key.client for update in held}
-        members = {
-            self._index[update.update.key.client]: _Member(update, weight, bound)
-            for update, weight, bound in zip(held, weights, self.bounds(held, weights), strict=True)
-        }
-        if len(members) < self._least:
-            self._tell(SecureSumFailed(round, None, len(members), self._least, len(members)))
-            return [], everybody
         self._warn_of_clipping(round, held)
+        bounds = self.bounds(held, weights)
+        found: list[OpenedSum] = []
+        missing = set[str]()
+        for part in self._formats.parts([update.update.key for update in held]):
+            members = {
+                self._index[held[at].update.key.client]: _Member(held[at], weights[at], bounds[at])
+                for at in part.places
+            }
+            opened, lost = await self._sum_of(round, part.mask, members, patience_s, renewed)
+            found += opened
+            missing |= lost
+        return found, missing
+
+    async def _sum_of(
+        self,
+        round: int,
+        mask: Mask | None,
+        members: Mapping[int, _Member],
+        patience_s: float,
+        renewed: bool,
+    ) -> tuple[list[OpenedSum], set[str]]:
+        """The sum of devices that train the same part of the model: see `collect`."""
+        everybody = {member.update.update.key.client for member in members.values()}
+        entries = self._formats.entries if mask is None else mask.size
         settings = self._settings
         sharing = sharing_of(len(members), settings.drop_out, settings.collusion)
         neighbours = self._neighbours(round, members, sharing)
@@ -160,7 +191,7 @@ class SecureSums:
                 sharing.threshold,
                 self._least,
                 neighbours,
-                padded_sum(self._parameters, self._format.grid),
+                padded_sum(entries, self._format.grid),
                 self._format.plain,
                 self._sums,
                 self._worker,
@@ -170,7 +201,8 @@ class SecureSums:
             )
             opened = await attempt.run()
             if opened is not None:
-                return [opened], everybody - attempt.clients(attempt.padded)
+                placed_at = opened._replace(mask=mask)
+                return [placed_at], everybody - attempt.clients(attempt.padded)
             if not self._lockstep:
                 break
             gone = attempt.clients(attempt.silent) | self._sums.revoked_of(everybody)

@@ -8,7 +8,6 @@ from typing import Any
 
 from muster.common.errors import LedgerError
 from muster.common.events import AppMeasured
-from muster.common.secure.padded import PaddedSum
 from muster.common.tensors import Vector, safetensors_header
 from muster.emulator.records.summary import MODEL
 from muster.emulator.run_audit.check import Check
@@ -23,12 +22,13 @@ from muster.emulator.run_audit.vectors import (
     UnknownState,
     initial_of,
     kept_bodies,
-    kept_sum,
+    kept_sums,
     newest_version,
     sha_of_version,
 )
 from muster.server.aggregators import State, Weighing
 from muster.server.settings.process import ServerProcess
+from muster.server.updates.secure_sums import OpenedSum
 
 _VERSIONS = "SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"
 
@@ -145,17 +145,16 @@ class Repetition:
         folded = self._evidence.folded(round)
         bodies: Sequence[KeptBody | UnknownBody] = [UnknownBody()] * len(folded)
         try:
-            sum = None
+            sums, formats = None, self.replay.formats
             if self._makes_again and self._format is not None:
-                entries = self.replay.formats.entries
-                sum = kept_sum(self._evidence, log, round, entries, self._format)
-                if sum is None:
+                sums = kept_sums(self._evidence, log, formats, round, folded, self._format)
+                if sums is None:
                     return False  # the reason is in the log; nothing after it can be made
             elif self._makes_again:
-                bodies = kept_bodies(self._evidence, log, self.replay.formats, round, folded)
+                bodies = kept_bodies(self._evidence, log, formats, round, folded)
                 if len(bodies) != row["folded"]:
                     return False
-            return self._weighed_and_made(row, folded, bodies, sum)
+            return self._weighed_and_made(row, folded, bodies, sums)
         except LedgerError:
             raise
         except Unknown as unknown:
@@ -170,7 +169,7 @@ class Repetition:
         row: Row,
         folded: Sequence[Row],
         bodies: Sequence[KeptBody | UnknownBody],
-        sum: PaddedSum | None,
+        sums: Sequence[OpenedSum] | None,
     ) -> bool:
         counted = [self.replay.counted(*update) for update in zip(folded, bodies, strict=True)]
         weighing = self.replay.weigh(row["round"], counted)
@@ -183,7 +182,7 @@ class Repetition:
         if folded:  # with the numbers of the ledger, which may be rounded otherwise
             given = [float(update["weight"]) for update in folded]
             weighing = weighing._replace(weights=given, normaliser=row["normaliser"])
-        made = self.replay.make(row["round"], counted, weighing, sum)
+        made = self.replay.make(row["round"], counted, weighing, sums)
         self._compare_estimates(row["round"], made.estimates)
         self._compare_names(row["round"], weighing.estimates, made.estimates)
         self._made(row["version"], made.state, made.model)
@@ -191,7 +190,7 @@ class Repetition:
             sha256(self._header, made.model.tobytes()),
             sha_of_version(self._evidence, row["version"]),
         )
-        source = "its updates" if sum is None else "its sum"
+        source = "its updates" if sums is None else "its sum"
         what = f"SHA-256 of version {row['version']}, made again from {source}"
         self._log.compare(what, found, expected, row["round"])
         return found == expected  # otherwise every later version would differ too

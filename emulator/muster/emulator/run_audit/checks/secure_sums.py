@@ -8,11 +8,14 @@ from tempfile import TemporaryDirectory
 
 from muster.client.device.memory import STATE_FILE, Memory
 from muster.common.exchange import Decision, Reason
-from muster.common.secure.graph import sharing_of
+from muster.common.secure.graph import LEAST, sharing_of
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.repeated_rule import formats_of_run
 from muster.emulator.run_audit.result import CheckLog
+from muster.emulator.run_audit.vectors import key_of
 from muster.server.settings.secure import Secure
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.kept import SUMS, sum_name
 
 _DEVICES = "devices"
@@ -26,26 +29,35 @@ def check_members(evidence: Evidence, log: CheckLog) -> None:
     if (secure := evidence.secure) is None:
         log.skip("the scenario does not set server.secure")
         return
+    if isinstance(config := evidence.config, str):
+        log.skip(config)
+        return
+    formats = formats_of_run(evidence, config)
     for round in evidence.committed:
-        _check_round(evidence, log, secure, round)
+        _check_round(evidence, log, secure, formats, round)
     if secure.keep_sums:
         made = (r for r, row in evidence.committed.items() if row["outcome"] == "aggregated")
         kept = sorted(path.name for path in (evidence.folder / SUMS).glob("*"))
         log.compare(f"files in {SUMS}", [sum_name(round) for round in made], kept)
 
 
-def _check_round(evidence: Evidence, log: CheckLog, secure: Secure, round: int) -> None:
+def _check_round(
+    evidence: Evidence, log: CheckLog, secure: Secure, formats: UpdateFormats, round: int
+) -> None:
     query = "SELECT client FROM answers WHERE round = ? AND decision = ?"
     answered = {row["client"] for row in evidence.rows(query, round, Decision.ACCEPT.value)}
-    members = [row["client"] for row in evidence.folded(round)]
-    for client in sorted({*members} - answered):
+    folded = evidence.folded(round)
+    members = {row["client"] for row in folded}
+    for client in sorted(members - answered):
         log.require(False, "member of the sum", "one that has answered", "none", round, client)
-    query = "SELECT count(*) FROM contributions WHERE round = ? AND reason = ?"
-    asked = len(members) + int(evidence.one(query, round, Reason.SUM_MISSING.value) or 0)
-    if members:
-        least = sharing_of(asked, secure.drop_out, secure.collusion).threshold
-        enough, expected = len(members) >= least, f"at least {least} of {asked}"
-        log.require(enough, "members of the sum", expected, len(members), round)
+    query = "SELECT * FROM contributions WHERE round = ? AND reason = ?"
+    asked = [*folded, *evidence.rows(query, round, Reason.SUM_MISSING.value)]
+    for part in formats.parts([key_of(row) for row in asked]):
+        here, of = sum(asked[at]["client"] in members for at in part.places), len(part.places)
+        least = max(LEAST, sharing_of(of, secure.drop_out, secure.collusion).threshold)
+        if here:
+            expected = f"at least {least} of {of}"
+            log.require(here >= least, "members of the sum", expected, here, round)
 
 
 def check_hidden(evidence: Evidence, log: CheckLog) -> None:

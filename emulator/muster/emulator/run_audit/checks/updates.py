@@ -8,10 +8,8 @@ from muster.common.exchange import Key, Reason
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.leaves import compare
-from muster.emulator.run_audit.repeated_rule import devices_of
+from muster.emulator.run_audit.repeated_rule import formats_of_run
 from muster.emulator.run_audit.result import CheckLog
-from muster.server.coordination.preparation import formats_of
-from muster.server.fleet.fleet import Fleet
 from muster.server.settings.process import ServerProcess
 from muster.server.updates.formats import UpdateFormats
 
@@ -40,8 +38,7 @@ class _Expected:
 
     @cached_property
     def formats(self) -> UpdateFormats:
-        fleet = Fleet(devices_of(self._evidence, self.config))
-        return formats_of(self.config, self.config.tensors, fleet)
+        return formats_of_run(self._evidence, self.config)
 
     @cached_property
     def counts_otherwise(self) -> bool:
