@@ -242,6 +242,13 @@ def _secure_sums(random: Random, values: Values) -> None:
         {"range": 1.0, "plain": True},
     ]
     values["groups"][0]["count"] += 2
+    for group in values["groups"]:
+        if "mask" in group:  # one that all devices of the group have in common
+            kind = "width" if "hidden" in values["task"] else "random"
+            capacity = group["device"]["capacity"] if kind == "width" else 1.0
+            group["device"]["capacity"] = capacity
+            group["mask"] = {"kind": kind, "schedule": "rotating"}
+            group["count"] += 2
     secure = {"drop_out": random.choice([0.1, 0.3]), **random.choice(grids)}
     values["server"] |= {"minimum": 3, "secure": secure}
 

@@ -6,6 +6,7 @@ from typing import Any
 from muster.common.errors import ConfigError
 from muster.common.masks import GroupMasks, Layout, UnitLayer
 from muster.common.tensors import Schema, TensorSpec
+from muster.emulator.scenario.population import names_of
 from muster.emulator.scenario.scenario import Scenario
 
 
@@ -26,12 +27,37 @@ def layout_of(prepared: Mapping[str, Any]) -> Layout:
 
 
 def check_masks(scenario: Scenario, layout: Layout) -> None:
-    """Check that every group's mask fits the model.
+    """Check that every group's mask fits the model, and secure sums.
 
     Raises:
         ConfigError: one does not.
     """
-    masks_of(scenario, layout)
+    masks = masks_of(scenario, layout)
+    if scenario.server.secure is not None and masks:
+        _require_company(scenario, masks)
+
+
+def _require_company(scenario: Scenario, masks: Mapping[str, GroupMasks]) -> None:
+    """Check that every part of the model is trained by as many devices as a secure sum needs.
+
+    Raises:
+        ConfigError: one is not, in the first round with all devices.
+    """
+    parts: dict[bytes, list[str]] = {}
+    for place, (client, group) in enumerate(names_of(scenario.groups)):
+        mask = masks[group].of(client, place, 1) if group in masks else None
+        bits = b"" if mask is None or mask.size == mask.parameters else mask.bits
+        parts.setdefault(bits, []).append(client)
+    least = scenario.server.minimum
+    clients = min(parts.values(), key=len)
+    if len(clients) < least:
+        raise ConfigError(
+            f"server.secure: {len(parts):,} parts of the model are trained, each of which has a "
+            f"secure sum of its own. The one of {clients[0]} is trained by {len(clients):,} of "
+            f"{scenario.devices:,} devices; expected at least server.minimum = {least} for every "
+            f"part. Take more devices, a capacity that cuts the model into fewer parts, or masks "
+            f"of the kind 'width', which all devices of a group have in common"
+        )
 
 
 def masks_of(scenario: Scenario, layout: Layout) -> dict[str, GroupMasks]:
