@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
-from muster.common.errors import RunFailed
+from muster.common.errors import ConfigError, RunFailed
 from muster.emulator.planning import plan
 from muster.emulator.report.plan_tables import describe
+from muster.emulator.run_audit import audit
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregation.accountant import Accountant
 from muster.server.settings.privacy import Privacy
@@ -88,6 +89,59 @@ def test_a_plan_says_how_secrets_are_shared() -> None:
     assert head.split("  ")[-1] == "too few stay"
     assert row.split() == ["6", "5", "4", "672", "0.099"]
     assert "Secure sums" not in describe(plan(validate(Scenario, settings(PLAIN), "plain")))
+
+
+def of_parts(schedule: str, secure: dict[str, Any] | None, **sections: Any) -> dict[str, Any]:
+    """Six devices that train one of two halves of the model, and three that train all of it."""
+    half = {"kind": "random", "schedule": schedule}
+    table = settings({**PLAIN, "aggregator": "fedplt"}, **sections)
+    table["task"]["dimension"] = 6
+    table["groups"] = [
+        {"name": "half", "count": 6, "device": {"capacity": 0.5}, "mask": half},
+        {"name": "whole", "count": 3},
+    ]
+    if secure is not None:
+        table["server"]["secure"] = {**SHARES, **secure}
+    return table
+
+
+@pytest.mark.parametrize("schedule", ["static", "rotating"])
+def test_parts_of_the_model_have_secure_sums_of_their_own(
+    schedule: str, fleet: SimulatedFleet
+) -> None:
+    of_updates = fleet.run(of_parts(schedule, None))
+    of_sums = fleet.run(of_parts(schedule, {"keep_sums": True}))
+    assert_same_model(of_sums, of_updates)
+    assert set(of_sums.ledger.contributions["outcome"]) == {"folded"}
+    lengths = {path.stat().st_size for path in (of_sums.folder / "sums").iterdir()}
+    assert lengths == {16 * (3 + 3 + 6)}
+    assert audit(of_sums.folder).agrees
+    grid = {"range": 0.5, "rounding": "stochastic", "bits": 12}
+    plain = fleet.run(of_parts(schedule, {**grid, "plain": True}))
+    kill = KillAt("half-0001", "secure_step", 2, "opening")
+    assert_same_model(fleet.run(of_parts(schedule, grid), kill), plain)
+
+
+def test_a_sum_of_too_few_for_their_part_is_not_opened(fleet: SimulatedFleet) -> None:
+    away = {"do": "offline", "target": {"names": ["half-0002"]}, "when": {"round": 2}}
+    done = fleet.run(of_parts("static", {}, faults=[{**away, "for_rounds": 1}]))
+    rows = done.ledger.contributions
+    dropped = rows[rows["outcome"] == "dropped"]
+    assert [*zip(dropped["round"], dropped["client"], dropped["reason"], strict=True)] == [
+        (2, "half-0000", "sum missing"),
+        (2, "half-0004", "sum missing"),
+    ]
+    assert [*done.ledger.rounds["folded"]] == [9, 6, 9]
+    (failed,) = done.ledger.events("secure_sum_failed")
+    assert (failed["round"], failed["answered"], failed["needed"]) == (2, 2, 3)
+
+
+def test_parts_that_too_few_devices_train_are_refused(fleet: SimulatedFleet) -> None:
+    table = of_parts("static", {})
+    table["groups"][0]["device"]["capacity"] = 0.4
+    expected = "4 parts of the model are trained.*of half-0000 is trained by 2 of 9 devices"
+    with pytest.raises(ConfigError, match=expected):
+        fleet.run(table)
 
 
 def noisy(noise: float = 2.0, **server: Any) -> dict[str, Any]:

@@ -52,7 +52,10 @@ def test_a_server_without_secure_sums_is_refused(server: dict[str, Any], expecte
     ("group", "expected"),
     [
         ({"devices_per_process": 2, "partial_sums": True}, "of a process hides its own update"),
-        ({"mask": "blocks"}, "train different parts of the model; leave out groups.mask"),
+        (
+            {"mask": {"kind": "random", "schedule": "drawn"}},
+            "draws a part of its own; expected groups.mask with schedule = 'static'",
+        ),
         ({"participation": {"kind": "rational"}}, "rational devices judge the model anew"),
         ({"shared_link": {"slots": 1}}, "but none for the steps of server.secure"),
     ],

@@ -122,6 +122,19 @@ def scenarios() -> Mapping[str, Scenario]:
             groups=[{"name": "dev", "count": 3}],
         ),
         _scenario(
+            "secure-sums-of-parts",
+            server={"rounds": 1, "heartbeat_s": 2.0, "minimum": 3, "secure": {}},
+            task={"name": "linear", "dimension": 4, "examples_per_client": 8},
+            groups=[
+                {
+                    "name": "half",
+                    "count": 6,
+                    "device": {"capacity": 0.5},
+                    "mask": {"kind": "random", "schedule": "static"},
+                }
+            ],
+        ),
+        _scenario(
             "wall-secure-sums",
             server={
                 "rounds": 2,
