@@ -29,9 +29,12 @@ from muster.common.secure.padded import padded_sum
 from muster.common.secure.sharing import SHARE_BYTES, joined
 from muster.common.secure.steps import KEYS_BYTES, SEALED_BYTES, StepRequest, SumStep, decode_step
 from muster.common.seeds import stream
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
 from muster.server.runtime.worker import WorkerThread
 from muster.server.settings.privacy import Privacy
 from muster.server.settings.secure import Secure
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.secure_sums import OpenedSum, SecureSums
 
 PARAMETERS = 5
@@ -137,14 +140,19 @@ async def collected(
     worker = WorkerThread(True)
     secure = Secure(**{"drop_out": 0.4, "collusion": 0.0, **settings})
     sums: Any = devices
-    about = secure, secure.format(5, 1), "fedavg", 7, lockstep, PARAMETERS, least
     indices = {client: index for index, client in enumerate(CLIENTS)}
+    fleet = Fleet(EnrolledDevice(client, "dev", index, 1) for client, index in indices.items())
+    formats = UpdateFormats({}, {}, PARAMETERS, None, fleet)
+    about = secure, secure.format(5, 1), "fedavg", 7, lockstep, formats, least
     server = SecureSums(*about, indices, sums, worker, devices.told.append)
     held: list[Any] = [
         SimpleNamespace(update=SimpleNamespace(key=Key(c, 4, 1)), body=SimpleNamespace(largest=9.0))
         for c in clients
     ]
     try:
+        alone = server.alone(4, held)
+        if alone:
+            return [], alone
         return await server.collect(4, held, [2.0] * len(held), 10.0, False)
     finally:
         worker.close()
