@@ -20,6 +20,11 @@ PINS = {
     "flwr-1.11.1": ("flwr==1.11.1",),
     "flwr-next": ("flwr[simulation]==1.41.0",),
     "same-app": ("--editable=.[flower]", "flwr[simulation]==1.41.0", "torch==2.13.0"),
+    "flwr": ("flwr[simulation]==1.41.0", "torch==2.13.0"),
+    "pfl": ("pfl==0.6.0", "torch==2.13.0"),
+    "fluke": ("fluke-fl==0.8.1", "torch==2.13.0"),
+    "flgo": ("flgo==0.4.4", "torch==2.13.0"),
+    "appfl": ("appfl==1.12.0", "torch==2.13.0"),
 }
 
 

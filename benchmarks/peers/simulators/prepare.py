@@ -1,0 +1,39 @@
+"""Write the examples of MNIST in MUSTER_DATA with a client for each, for all simulators.
+
+python benchmarks/peers/simulators/prepare.py FILE.npz
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from work import CLIENTS, SEED
+
+from muster.common.errors import ConfigError
+from muster.tasks.datasets import idx
+from muster.tasks.files import directory_of
+
+
+def main() -> int:
+    try:
+        data = idx("mnist", directory_of("mnist", None))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    order = np.random.default_rng(SEED).permutation(len(data.train_y))
+    user = np.empty(len(order), np.int64)
+    for client, share in enumerate(np.array_split(order, CLIENTS)):
+        user[share] = client
+    np.savez(
+        Path(sys.argv[1]),
+        x=data.train_x.reshape(len(data.train_x), -1),
+        y=data.train_y,
+        user=user,
+        test_x=data.test_x.reshape(len(data.test_x), -1),
+        test_y=data.test_y,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
