@@ -170,10 +170,11 @@ fuzz: .venv/fuzz-installed  ## try to break everything that reads input from out
 bench: install  ## all benchmarks of this machine: benchmarks/out/session.md (about an hour; more with MUSTER_DATA)
 	$(BIN)/python benchmarks/session.py $(if $(MUSTER_DATA),--data $(MUSTER_DATA))
 
-bench-peers: install  ## the same work and the same app beside Flower, in environments of its own (.bench-peers); needs MUSTER_DATA
+bench-peers: install  ## the same work beside Flower and other simulators, in environments of its own (.bench-peers); needs MUSTER_DATA
 	$(BIN)/python benchmarks/peers/install.py
 	$(BIN)/python benchmarks/peers/run_peers.py --out benchmarks/out/peers.json
 	$(BIN)/python benchmarks/peers/secure_peers.py
+	$(BIN)/python benchmarks/peers/run_simulators.py
 
 images:  ## build the images muster-server and muster-client (BASE, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FLAGS, EXTRA_PACKAGES, TAG_SUFFIX)
 	deploy/images.sh

@@ -114,6 +114,17 @@ def measure(name: str, data: str) -> dict[str, Any]:
     return {**measured, "wall_s": wall_s, "cpu_s": watch.cpu_s(), "peak_mib": watch.peak_mib}
 
 
+def take_turn(name: str, data: str, turn: int, runs: dict[str, list[dict[str, Any]]]) -> None:
+    """Measure a system, and say what came of it. One that fails has no further turns."""
+    try:
+        runs[name].append(measure(name, data))
+        said = json.dumps(runs[name][-1])
+    except PeerError as failure:
+        del runs[name]
+        said = f"{name} failed: {failure}"
+    print(f"turn {turn + 1}, load {os.getloadavg()[0]:.1f}: {said}", file=sys.stderr, flush=True)
+
+
 def table(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
     """A line for every system in Markdown, with the medians of its turns."""
     heads = "| system | s in rounds | s for the whole command | CPU s | peak MiB | accuracy, % |"
@@ -151,18 +162,12 @@ def main() -> int:
             return 1
         try:
             for turn in range(options.turns):
-                for name in options.systems:
-                    run = measure(name, data)
-                    runs[name].append(run)
-                    load = os.getloadavg()[0]
-                    print(f"turn {turn + 1}: {json.dumps(run)}, load {load:.1f}", file=sys.stderr)
-        except PeerError as failure:
-            print(failure, file=sys.stderr)
-            return 1
+                for name in [*runs]:
+                    take_turn(name, data, turn, runs)
         except KeyboardInterrupt:
             return 130
     print(table(runs))
-    return 0
+    return int(len(runs) < len(options.systems))
 
 
 if __name__ == "__main__":

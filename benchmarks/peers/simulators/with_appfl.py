@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torchvision_for_processors  # noqa: F401, I001  (first: appfl imports torchvision)
+import torchvision_for_processors  # noqa: F401  (first: appfl imports torchvision)
 from appfl.agent import ClientAgent, ServerAgent
 from appfl.vsim import ClientProfile, SyncSimDriver, VsimLogger
 from omegaconf import OmegaConf
@@ -50,7 +50,7 @@ def server_configs(logs: str) -> dict[str, Any]:
         "server_configs": {
             "num_clients": CLIENTS,
             "scheduler": "SyncScheduler",
-            "scheduler_kwargs": {"same_init_model": True},
+            "scheduler_kwargs": {"same_init_model": True, "optimize_memory": False},
             "aggregator": "FedAvgAggregator",
             "aggregator_kwargs": {"client_weights_mode": "equal", "optimize_memory": False},
             "device": "cpu",

@@ -1,6 +1,6 @@
 """The work with fluke, whose clients train one after the other in one process."""
 
-import torchvision_for_processors  # noqa: F401, I001  (first: fluke imports torchvision)
+import torchvision_for_processors  # noqa: F401  (first: fluke imports torchvision)
 from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG
 from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader
@@ -39,9 +39,7 @@ def main() -> None:
     )
     around.set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=True)
     clients = [
-        FastDataLoader(
-            *data.client(number), num_labels=DIGITS, batch_size=BATCH_SIZE, shuffle=True
-        )
+        FastDataLoader(*data.client(number), num_labels=DIGITS, batch_size=BATCH_SIZE, shuffle=True)
         for number in range(CLIENTS)
     ]
     container = DummyDataContainer(
