@@ -59,7 +59,7 @@ def main() -> None:
         benchmark = importlib.import_module(name)
         data = importlib.import_module(f"{name}.config").data
 
-        class Clients(BasicPartitioner):
+        class Clients(BasicPartitioner):  # type: ignore[misc]
             def __call__(self, examples: Any) -> list[list[int]]:
                 return [list(range(*own)) for own in pairwise(data.ends.tolist())]
 

@@ -37,7 +37,8 @@ class Network(torch.nn.Module):
         self.linear = model()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x)
+        scores: torch.Tensor = self.linear(x)
+        return scores
 
     def loss(self, x: torch.Tensor, y: torch.Tensor, eval: bool = False) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(self(x), y)

@@ -73,10 +73,10 @@ def train(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     optimizer = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE)
     loss = torch.zeros(())
     for _ in range(EPOCHS):
-        for batch in torch.randperm(len(y)).split(BATCH_SIZE):
+        for batch in torch.split(torch.randperm(len(y)), BATCH_SIZE):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(network(x[batch]), y[batch])
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return float(loss.detach())
 
