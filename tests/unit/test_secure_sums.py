@@ -130,6 +130,11 @@ class Devices:
         return set()
 
 
+def all_of_them(round: int, entries: int) -> int:
+    """The entries that a device without a mask trains."""
+    return entries
+
+
 async def collected(
     devices: Devices,
     lockstep: bool = False,
@@ -540,7 +545,9 @@ async def test_a_device_rounds_by_its_own_seed_whatever_the_server_says(told: in
     update = Update(Key("a", 4, 1), 1, bytes(16), vector.nbytes, 0.0, 0.0, 0.0)
     stored = StoredUpdate(update, vector.tobytes())
     memory = SimpleNamespace(update_for=lambda call: stored)
-    devices: Any = {"a": SimpleNamespace(seed=7, index=0, memory=memory)}
+    devices: Any = {
+        "a": SimpleNamespace(seed=7, index=0, memory=memory, trained_entries=all_of_them)
+    }
     runner = TrainingRunner(ClockSettings(), None, WallClock())
     format = Secure(range=1.0, bits=4, rounding="stochastic", plain=True).format(3, 1)
     held = HeldUpdates(devices, Whole(kind="none"), runner, secret=True)
@@ -570,7 +577,8 @@ async def test_a_new_process_adds_the_same_noise_to_the_update_of_a_round(round:
         update = Update(Key(client, round, 1), 1, bytes(16), vector.nbytes, 0.0, 0.0, 0.0)
         stored = StoredUpdate(update, vector.tobytes())
         memory = SimpleNamespace(update_for=lambda call: stored)
-        devices: Any = {client: SimpleNamespace(seed=seed, index=index, memory=memory)}
+        device = SimpleNamespace(seed=seed, index=index, memory=memory, trained_entries=all_of_them)
+        devices: Any = {client: device}
         runner = TrainingRunner(ClockSettings(), None, WallClock())
         held = HeldUpdates(devices, Whole(kind="none"), runner, secret=True)
         batch: Any = SimpleNamespace(
