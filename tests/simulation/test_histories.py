@@ -441,6 +441,8 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
         (73001093, (KillAt("server", "round_opened", 2),), "completed"),
         # The disk has no room for the last line of the journal at first.
         (73002315, (DiskFull("journal", 3, 3),), "completed"),
+        # A hostile device sends the body of its update, beside a secure sum of the others.
+        (94000283, (Rogue("forged"),), "completed"),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(

@@ -92,6 +92,7 @@ class UpdateReceiver:
         self._lockstep = lockstep = config.lockstep
         self._outlives_round = settings.mode.outlives_round()
         self._hold = frozenset(config.partial_sums)
+        self._secure = settings.secure is not None
         self._facts = ContributionFacts(settings, config.local_work, fleet, formats.entries)
         self._fleet = fleet
         self._patience = patience
@@ -271,7 +272,12 @@ class UpdateReceiver:
 
     def judge(self, pack: ConnectedPack, update: Update) -> Receipt | None:
         """Return the receipt of an update whose body need not be read; None: the device must send
-        the body."""
+        the body.
+
+        Raises:
+            RemoteProtocolError: devices hold their updates back, because sums are secure.
+        """
+        self._require_form(pack, update)
         receipt = self._admission.known_receipt(pack, update)
         if receipt is None:
             return None
@@ -281,12 +287,27 @@ class UpdateReceiver:
         finally:
             self._report_if_closed()
 
-    def _received_inline(self, pack: ConnectedPack, update: Update, body: Body) -> Receipt:
-        if update.held is not None and pack.group not in self._hold:
+    def _require_form(self, pack: ConnectedPack, update: Update) -> None:
+        """Check that a device holds its update back only if its group does, and always if sums are
+        secure. Otherwise it could count beside a secure sum that has too few updates to be opened.
+
+        Raises:
+            RemoteProtocolError: it does not.
+        """
+        client, group, holds = update.key.client, pack.group, pack.group in self._hold
+        if update.held is not None and not holds:
             raise RemoteProtocolError(
-                f"{update.key.client} holds its update back, but partial_sums is not set for the "
-                f"group {pack.group}; expected the body of the update"
+                f"{client} holds its update back, but partial_sums is not set for the group "
+                f"{group}; expected the body of the update"
             )
+        if update.held is None and self._secure:
+            raise RemoteProtocolError(
+                f"{client} sends the body of its update; expected that it holds it back, because "
+                f"server.secure is set"
+            )
+
+    def _received_inline(self, pack: ConnectedPack, update: Update, body: Body) -> Receipt:
+        self._require_form(pack, update)
         length = len(body)
         self.pending.inline_up += length
         receipt = self._admission.known_receipt(pack, update)
