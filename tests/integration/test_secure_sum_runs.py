@@ -122,6 +122,17 @@ def test_parts_of_the_model_have_secure_sums_of_their_own(
     assert_same_model(fleet.run(of_parts(schedule, grid), kill), plain)
 
 
+def test_a_device_that_downloads_a_part_may_train_it_again_for_a_sum(fleet: SimulatedFleet) -> None:
+    models = set()
+    kills = KillAt("half-0001", "secure_step", 2, "shares"), KillAt("server", "secure_step", 3)
+    for secure, of_run in ((None, ()), ({}, ()), ({}, kills)):
+        table = of_parts("rotating", secure)
+        table["task"] |= {"model": "mlp", "hidden": [6]}
+        table["groups"][0]["mask"]["kind"] = "width"
+        models.add(fleet.run(table, *of_run).summary["model_sha256"])
+    assert len(models) == 1
+
+
 def test_a_sum_of_too_few_for_their_part_is_not_opened(fleet: SimulatedFleet) -> None:
     away = {"do": "offline", "target": {"names": ["half-0002"]}, "when": {"round": 2}}
     done = fleet.run(of_parts("static", {}, faults=[{**away, "for_rounds": 1}]))

@@ -105,6 +105,10 @@ def _accepted(values: Values) -> Scenario | None:
         server_view.require(scenario)
     except ConfigError:
         return None
+    if scenario.server.secure is not None and any(group.mask for group in scenario.groups):
+        # Every group trains a part of its own, which needs devices enough.
+        if min(group.count for group in scenario.groups) < scenario.server.minimum:
+            return None
     return scenario
 
 

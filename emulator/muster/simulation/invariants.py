@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import zip_longest
@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from muster.common.exchange import Key
+from muster.server.coordination.preparation import formats_of
+from muster.server.fleet.devices import EnrolledDevice
+from muster.server.fleet.fleet import Fleet
+from muster.server.settings.process import ServerProcess
 from muster.simulation.disk import reading
 from muster.simulation.faults import Break, Fault, Pause, PowerCut, RevokeAt, Rogue
 from muster.simulation.programs import Programs
@@ -86,7 +91,7 @@ def broken_by(
         yield from _bytes(programs, ledger, folder, faults)
         yield from _downloads(ledger)
         if programs.scenario.clock.lockstep and not any(isinstance(f, RevokeAt) for f in faults):
-            yield from _missing_sums(ledger)
+            yield from _missing_sums(programs.server, ledger)
         yield from _leftovers(folder, ledger)
         if expected is not None:
             yield from _other_course(_decided(folder, ledger), expected.decided)
@@ -283,12 +288,26 @@ def _downloads(ledger: sqlite3.Connection) -> Iterator[str]:
         yield f"{times} downloads of {client} for round {round} are complete and have no bytes"
 
 
-def _missing_sums(ledger: sqlite3.Connection) -> Iterator[str]:
-    """Check that no sum is missing, in lockstep and unless a process was revoked."""
-    for client, round in ledger.execute(
-        "SELECT client, call_round FROM contributions WHERE reason = 'sum missing'"
+def _missing_sums(config: ServerProcess, ledger: sqlite3.Connection) -> Iterator[str]:
+    """Check that no sum is missing, in lockstep and unless a process was revoked, but secure ones
+    of too few devices that train the same part of the model."""
+    devices = (
+        EnrolledDevice(member.client, member.group, place, member.examples)
+        for place, member in enumerate(config.population)
+    )
+    formats = formats_of(config, config.tensors, Fleet(devices))
+    least = config.server.minimum if config.server.secure else 0
+    of_sums = defaultdict[int, list[tuple[Key, str | None]]](list)
+    for round, reason, *key in ledger.execute(
+        "SELECT round, reason, client, call_round, attempt FROM contributions "
+        "WHERE outcome = 'folded' OR reason = 'sum missing' ORDER BY rowid"
     ):
-        yield f"the sum with the update of {client} of call {round} is missing"
+        of_sums[round].append((Key(*key), reason))
+    for round, updates in of_sums.items():
+        for part in formats.parts([key for key, _ in updates]):
+            missing = [updates[at][0].client for at in part.places if updates[at][1]]
+            if missing and len(part.places) >= least:
+                yield f"the sum with the update of {missing[0]} of round {round} is missing"
 
 
 def events_of(path: Path) -> Iterator[dict[str, Any]]:

@@ -179,7 +179,11 @@ class Dispatch:
         round, weights = self._receiver.round, self._announced()
         assert round is not None  # sums are asked for before the round ends
         keys = [update.update.key for update in wanted.updates]
-        downloads = [self._versions.download(round.cohort[key.client].base_version) for key in keys]
+        slices = map(self._receiver.formats.slice_of, keys)
+        downloads = [
+            self._versions.download(round.cohort[key.client].base_version, part)
+            for key, part in zip(keys, slices, strict=True)
+        ]
         calls = [
             self._call_of(round, key, download.checksum, weights)
             for key, download in zip(keys, downloads, strict=True)
