@@ -124,7 +124,10 @@ def test_parts_of_the_model_have_secure_sums_of_their_own(
 
 def test_a_device_that_downloads_a_part_may_train_it_again_for_a_sum(fleet: SimulatedFleet) -> None:
     models = set()
-    kills = KillAt("half-0001", "secure_step", 2, "shares"), KillAt("server", "secure_step", 3)
+    kills = (
+        KillAt("half-0001", "secure_step", 2, "shares"),
+        KillAt("server", "secure_step", 3, "update"),
+    )
     for secure, of_run in ((None, ()), ({}, ()), ({}, kills)):
         table = of_parts("rotating", secure)
         table["task"] |= {"model": "mlp", "hidden": [6]}
