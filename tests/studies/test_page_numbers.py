@@ -24,7 +24,8 @@ from muster.studies.correlated.theorems import expected, printed, steps
 from muster.studies.fedipw.study import FedIpwStudy, TrainingByN
 from muster.studies.fedplt.known import limits, path
 from muster.studies.fedplt.static_fleet import ALIKE, SKEWED
-from muster.studies.fedplt.static_study import QUICK, static_runs
+from muster.studies.fedplt.static_study import FULL as FULL_STATIC
+from muster.studies.fedplt.static_study import static_runs
 from muster.studies.fedplt.study import FedPltStudy
 from muster.studies.feduca.fleet import INSTITUTES, STRATEGIES
 from muster.studies.feduca.study import FedUcaStudy, OtherBaselines
@@ -79,8 +80,8 @@ def test_the_runs_of_a_page_are_those_of_the_full_form(
 def test_fedplt_states_where_static_masks_lead_and_the_smallest_alignment_at_the_start() -> None:
     away: dict[str, list[float]] = {ALIKE: [], SKEWED: []}
     first = []
-    for seed in (201, 202):
-        for part, labels, read in static_runs(seed, QUICK):
+    for seed in (201, 202, 203):
+        for part, labels, read in static_runs(seed, FULL_STATIC):
             if part == "path":
                 limit, best = limits(read)
                 away[str(labels["data"])].append(float(np.linalg.norm(limit - best)))
