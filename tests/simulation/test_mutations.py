@@ -7,12 +7,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import grpc
 import pytest
 
-from muster.client.calls.training_runner import TrainingRunner
 from muster.client.connection.link import ServerLink, _piece_bytes, _RetryPolicy
 from muster.client.connection.transport_errors import error_of
 from muster.client.device.opened import OpenedSums
@@ -115,37 +113,6 @@ def test_a_fetch_past_the_end_is_found(
     found = violations(simulated, plans())
     assert found
     assert "another checksum" in found[0] or "stalled" in found[0]
-
-
-def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
-    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetch = ServerLink.fetch
-
-    async def not_found(
-        self: ServerLink, call: Call, length: int
-    ) -> tuple[memoryview, float] | None:
-        if call.key.round == 2 and not seen:
-            seen.append(call)
-            return None
-        return await fetch(self, call, length)
-
-    seen: list[Call] = []
-    monkeypatch.setattr(ServerLink, "fetch", not_found)
-    assert not simulated.play(HistoryPlan("large", 0, ())).violations, "the session begins anew"
-    assert seen
-    seen.clear()
-    download = TrainingRunner.download
-
-    async def drops(self: TrainingRunner, *args: Any) -> Any:
-        self._lockstep, kept = False, self._lockstep
-        try:
-            return await download(self, *args)
-        finally:
-            self._lockstep = kept
-
-    monkeypatch.setattr(TrainingRunner, "download", drops)
-    assert simulated.play(HistoryPlan("large", 0, ())).violations
 
 
 # --- 3: half-open transfers ----------------------------------------------------------------------

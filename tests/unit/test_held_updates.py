@@ -37,12 +37,17 @@ class Stopping(Whole):
         return super().read(pread, start, stop, parameters)
 
 
+def device(memory: Any = None) -> Any:
+    """A device that trains the whole model."""
+    return SimpleNamespace(memory=memory, trained_entries=lambda round, entries: entries)
+
+
 async def test_a_sum_that_is_begun_again_has_nothing_of_the_one_before() -> None:
     """The connection breaks while a thread adds up; the next session asks for the same sum."""
     vector = np.full(PARAMETERS, 1.2345e-9, np.float32)
     update = Update(Key("a", 1, 1), 1, bytes(16), vector.nbytes, 0.0, 0.0, 0.0)
     memory = SimpleNamespace(update_for=lambda call: StoredUpdate(update, vector.tobytes()))
-    devices: Any = {"a": SimpleNamespace(memory=memory)}
+    devices: Any = {"a": device(memory)}
     calls = [SimpleNamespace(key=update.key)]
     batch: Any = SimpleNamespace(calls=calls, work=SimpleNamespace(entries=PARAMETERS))
     held = HeldUpdates(
@@ -70,7 +75,8 @@ def test_a_server_that_may_not_know_an_update_is_not_told_its_checksum(secret: b
     vector = np.ones(PARAMETERS, np.float32)
     update = Update(Key("a", 1, 1), 1, b"c" * 16, vector.nbytes, 0.0, 0.0, 0.0)
     runner = TrainingRunner(ClockSettings(), None, WallClock())
-    held = HeldUpdates({}, Whole(kind="none"), runner, secret)
+    devices: Any = {"a": device()}
+    held = HeldUpdates(devices, Whole(kind="none"), runner, secret)
     announced, body = held.announced(StoredUpdate(update, vector.tobytes()), PARAMETERS)
     assert announced.checksum == (bytes(16) if secret else b"c" * 16)
     assert (announced.held is not None, body) == (True, b"")
