@@ -443,6 +443,10 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
         (73002315, (DiskFull("journal", 3, 3),), "completed"),
         # A hostile device sends the body of its update, beside a secure sum of the others.
         (94000283, (Rogue("forged"),), "completed"),
+        # Devices that download a part of the model are asked for secure sums.
+        (97000510, (), "completed"),
+        # A device that has neither a state nor covariates had an age of them, in wall seconds.
+        (98001770, (), "completed"),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(

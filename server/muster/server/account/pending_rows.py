@@ -220,7 +220,8 @@ class PendingRows:
             self.estimates(round, {AppMeasured.name: metrics})
 
     def _last_report(self, device: EnrolledDevice) -> Report:
-        if (seen := device.seen) is None:
+        seen = device.seen
+        if seen is None or (seen.state is None and not seen.x):
             return None, None, None
         age_s = (self._clock.monotonic() - device.seen_at) * self._scale
         return *self._as_json(device.client, seen.state, seen.x), age_s
