@@ -38,9 +38,10 @@ class Mask:
         return self.size / self.parameters
 
     @property
-    def bits(self) -> bytes:
-        """A bit for each coordinate; masks of one model with the same bits are the same set."""
-        return self._bits.tobytes()
+    def part(self) -> bytes:
+        """What tells the masks of a model apart: a bit for each coordinate; empty if all are in the
+        set."""
+        return b"" if self.size == self.parameters else self._bits.tobytes()
 
     def within(self, start: int, stop: int) -> BoolArray:
         """Whether coordinates [start, stop) are in the set, shape (stop - start,)."""

@@ -45,9 +45,8 @@ def _require_company(scenario: Scenario, masks: Mapping[str, GroupMasks]) -> Non
     """
     parts: dict[bytes, list[str]] = {}
     for place, (client, group) in enumerate(names_of(scenario.groups)):
-        mask = masks[group].of(client, place, 1) if group in masks else None
-        bits = b"" if mask is None or mask.size == mask.parameters else mask.bits
-        parts.setdefault(bits, []).append(client)
+        part = masks[group].of(client, place, 1).part if group in masks else b""
+        parts.setdefault(part, []).append(client)
     least = scenario.server.minimum
     clients = min(parts.values(), key=len)
     if len(clients) < least:

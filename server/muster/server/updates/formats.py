@@ -88,8 +88,8 @@ class UpdateFormats:
         indices = [self._fleet.devices[key.client].index for key in keys]
         for place in sorted(range(len(keys)), key=indices.__getitem__):
             mask = self.mask_of(keys[place])
-            bits = b"" if mask is None or mask.size == mask.parameters else mask.bits
-            found.setdefault(bits, TrainedPart(mask if bits else None, [])).places.append(place)
+            part = mask.part if mask is not None else b""
+            found.setdefault(part, TrainedPart(mask if part else None, [])).places.append(place)
         return list(found.values())
 
     def narrow(self, group: str) -> bool:
