@@ -162,17 +162,18 @@ def test_what_is_outside_while_the_machine_was_late_is_not_judged() -> None:
         compared("g", "a", "rtt", 0.05, 0.09, 0.005),
         compared("g", "b", "rtt", 0.05, 0.051, 0.005),
         compared("g", "c", "rate up", 1e6, 0.5e6, 0.05),
+        Row("g", "d", "rtt", 0.05, None, ok=False, note="no echo came back"),
     ]
     assert unjudged(rows, 0.001, WITHIN) == rows
     late = unjudged(rows, 0.030, WITHIN)
-    assert [row.loaded for row in late] == [True, False, True]
+    assert [row.loaded for row in late] == [True, False, True, True]
     assert late[0].note == "the machine was too loaded to judge: 30 ms late"
     wide = [replace(rows[0], tolerance=0.1, ok=False)]
     assert not unjudged(wide, 0.030, WITHIN)[0].loaded, "30 ms are no reason for that"
     found = Verification("x", 1.0, WITHIN, late)
-    assert (found.ok, len(found.outside), len(found.unjudged)) == (False, 0, 2)
+    assert (found.ok, len(found.outside), len(found.unjudged)) == (False, 0, 3)
     told = describe(found)
-    assert "2 of 3 could not be judged (?), because the machine was too loaded" in told
+    assert "3 of 4 could not be judged (?), because the machine was too loaded" in told
     assert "outside" not in told
 
 

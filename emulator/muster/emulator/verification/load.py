@@ -55,7 +55,8 @@ def unjudged(rows: Sequence[Row], late_s: float, tolerances: Tolerances) -> list
 
     A row outside its tolerance says nothing of the link if the machine alone could have been the
     reason: for a time, if it was later than half of the tolerance; for another quantity, if it was
-    later than the tolerance of round trips, because then it cannot keep up.
+    later than the tolerance of round trips, because then it cannot keep up. So does a row without a
+    measurement.
     """
 
     def too_late(row: Row) -> bool:
@@ -66,7 +67,7 @@ def unjudged(rows: Sequence[Row], late_s: float, tolerances: Tolerances) -> list
     note = f"the machine was too loaded to judge: {1000 * late_s:.0f} ms late"
     return [
         replace(row, loaded=True, note="; ".join(filter(None, [row.note, note])))
-        if row.ok is False and row.measured is not None and too_late(row)
+        if row.ok is False and too_late(row)
         else row
         for row in rows
     ]
