@@ -29,7 +29,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.run_folder.folder import making, shown
 
 if TYPE_CHECKING:
-    from muster.simulation.workers import Where
+    from muster.simulation.workers import WorkerBackend
 
 
 @click.command()
@@ -185,7 +185,7 @@ def study(
     seeds: int | None,
     out: Path | None,
     resume: Path | None,
-    backend: "Where | None",
+    backend: "WorkerBackend | None",
     data: str | None,
     jobs: int,
     quiet: bool,

@@ -25,8 +25,8 @@ from muster.emulator.scenario.scenario import Scenario
 IN_MEMORY: Literal["memory"] = "memory"
 """In place of a backend: workers run whole fleets inside their own process, without sockets."""
 
-Where = BackendName | Literal["memory"]
-"""Where runs take place."""
+WorkerBackend = BackendName | Literal["memory"]
+"""Where the runs of a worker take place."""
 
 Ended = Callable[[Planned, str, str, float], None]
 """Called with a run that ended, its status, the reason if it has no result, and its seconds."""
@@ -59,7 +59,7 @@ def require_jobs(jobs: int) -> None:
         raise ConfigError(f"--jobs: expected 1 to {cores}, the cores of this machine; found {jobs}")
 
 
-def require(scenario: Scenario, backend: Where) -> None:
+def require(scenario: Scenario, backend: WorkerBackend) -> None:
     """Check that a worker can run a scenario, before anything is made or started.
 
     Raises:
@@ -85,7 +85,7 @@ class Workers:
     def __init__(
         self,
         folder: Path,
-        backend: Where,
+        backend: WorkerBackend,
         at_once: int,
         clock: Clock,
         start: StartWorker = start_worker,

@@ -9,7 +9,7 @@ from muster.emulator.records.summary import clean
 from muster.emulator.records.tabular import aligned
 from muster.emulator.run_folder.folder import shown
 from muster.emulator.scenario.reading import DATA_VARIABLE
-from muster.simulation.workers import Where
+from muster.simulation.workers import WorkerBackend
 from muster.studies.claims import Claim
 from muster.studies.outcome import Studied
 from muster.studies.plan import find_study
@@ -37,7 +37,7 @@ def options_of(
     seed: int | None,
     seeds: int | None,
     data: str | None,
-    backend: Where | None,
+    backend: WorkerBackend | None,
 ) -> Options:
     """The options of a study, with every default filled in.
 

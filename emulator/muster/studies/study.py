@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from muster.common.plugins import Plugin
-from muster.simulation.workers import Where
+from muster.simulation.workers import WorkerBackend
 from muster.studies.claims import Claim
 from muster.studies.results import Results
 from muster.studies.study_run import StudyRun
@@ -43,7 +43,7 @@ class Options:
     seed: int = FIRST_SEED
     seeds: int = SEEDS
     data: str | None = None
-    backend: Where = "processes"
+    backend: WorkerBackend = "processes"
 
     @property
     def all_seeds(self) -> range:
