@@ -110,7 +110,9 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_STALE: _Reason.ValueType  # 43
     """More versions were made since its base version than the mode allows."""
     REASON_SUM_MISSING: _Reason.ValueType  # 44
-    """The process that held the update did not send its sum in time."""
+    """The process that held the update did not send its sum in time; or too few devices train the
+    same part of the model for a secure sum.
+    """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
 
@@ -171,7 +173,9 @@ REASON_ROUND_CLOSED: Reason.ValueType  # 42
 REASON_STALE: Reason.ValueType  # 43
 """More versions were made since its base version than the mode allows."""
 REASON_SUM_MISSING: Reason.ValueType  # 44
-"""The process that held the update did not send its sum in time."""
+"""The process that held the update did not send its sum in time; or too few devices train the
+same part of the model for a secure sum.
+"""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _Outcome:

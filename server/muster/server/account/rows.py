@@ -208,8 +208,9 @@ class ContributionRow(NamedTuple):
         loss: mean training loss over its local steps.
         outcome: `folded`; `late` (after the deadline or the goal); `dropped` (the server accepted
             it, but the round had its goal without it; or the device gave up, then with 0 examples
-            and 0 bytes; or its process has not sent the [partial sum](partial-sums.md) with it:
-            `sum missing`); `refused` (broke a rule); `duplicate` (already received).
+            and 0 bytes; or it is in no [partial](partial-sums.md) or
+            [secure](secure-aggregation.md) sum that has come: `sum missing`); `refused` (broke a
+            rule); `duplicate` (already received).
         reason: why it was not folded; if the device gave up, the device's reason.
         at: when the outcome was decided.
         steps: number of local steps behind the update.
