@@ -441,6 +441,7 @@ def test_a_killed_evaluation_ends_the_run_and_the_run_resumes(
         assert going.ends() == 1
         deaths.wait()
     assert "the evaluation process ended with status -9" in going.errors
+    assert f"{folder}/logs/evaluation.log" in going.errors
     assert f"muster run --resume {folder}" in going.errors
     assert summary(folder)["status"] == "failed"
     assert_resumes_to(undisturbed, folder, muster)

@@ -103,6 +103,6 @@ async def test_a_process_that_ends_fails_whoever_waits() -> None:
     evaluator, process = await started(keep)
     await evaluator.submit(1, 1, MODEL)
     process.results.feed_eof()
-    with pytest.raises(RunFailed, match="ended with status 7: see its log"):
+    with pytest.raises(RunFailed, match="the evaluation process ended with status 7"):
         await evaluator.drained()
     await evaluator.close()

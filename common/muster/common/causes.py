@@ -16,6 +16,9 @@ from typing import Any
 OWN_CODE_FAILED = "code of your own failed"
 """With these words begins the reason of every error in code of the user's own."""
 
+EVALUATION_ENDED = "the evaluation process ended"
+"""With these words begins the reason of a run that ended because its evaluation did."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _NO_MEMORY = (

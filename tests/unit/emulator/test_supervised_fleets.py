@@ -9,7 +9,7 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
-from muster.emulator.detached.supervised_start import FirstRound
+from muster.emulator.detached.supervised_start import FirstRound, failure_in
 from muster.emulator.detached.up import RESTARTS, left_running
 from muster.emulator.following.run_progress import RunProgress
 from muster.emulator.launch.docker.compose_containers import published_port
@@ -199,3 +199,16 @@ def test_a_supervisor_that_does_not_end_is_asked_again_and_then_told_of(
     with pytest.raises(RunFailed, match="does not end"):
         end_supervisor(tmp_path, clock)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("status", "kind"), [(1, LaunchFailed), (2, ConfigError)])
+def test_a_failure_is_told_with_the_lines_of_logs_that_it_quotes(
+    tmp_path: Path, status: int, kind: type[Exception]
+) -> None:
+    said = "the evaluation process ended. The last lines of its log:\n  | import error: torch"
+    before = "error: an earlier one\n"
+    log = tmp_path / DETACHED_LOG
+    log.parent.mkdir(exist_ok=True)
+    log.write_text(f"{before}a warning\nerror: {said}\n")
+    failure = failure_in(tmp_path, status, len(before))
+    assert (type(failure), str(failure)) == (kind, said)

@@ -4,6 +4,7 @@ The supervisor is a process that outlives the command (`muster.cli.detached`).
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from muster.emulator.run_folder.journal_tail import Tail
 _LOOK_S = 0.2
 _SAY_EVERY_S = 2.0
 _GOODBYE_S = 60.0
+
+_ERROR = re.compile(r"^error: (.*)", re.DOTALL | re.MULTILINE)
+"""The message with which the supervisor ends. Lines of logs that it quotes begin otherwise."""
 
 _DEATHS = 3
 """A program that has died so often before the first round counts as broken."""
@@ -109,7 +113,7 @@ def start_supervised(folder: Path, run_progress: RunProgress, say: Say, clock: C
             if ended is not None and not first.committed:
                 if not ended:
                     return
-                raise _failure(folder, ended, before)
+                raise failure_in(folder, ended, before)
             clock.pause(_LOOK_S)
     except LaunchFailed as failure:
         _end(supervising)
@@ -121,17 +125,17 @@ def start_supervised(folder: Path, run_progress: RunProgress, say: Say, clock: C
     Thread(target=supervising.wait, daemon=True).start()
 
 
-def _failure(folder: Path, status: int, before: int) -> ConfigError | LaunchFailed:
+def failure_in(folder: Path, status: int, before: int) -> ConfigError | LaunchFailed:
     """Why the supervisor has ended.
 
     Args:
         before: the size of its log when it was started.
     """
     said = (folder / DETACHED_LOG).read_bytes()[before:].decode(errors="replace").strip()
-    _, told, reason = said.rpartition("error: ")
-    if not told:
+    told = _ERROR.search(said)
+    if told is None:
         return LaunchFailed(f"the supervisor ended with status {status}{quoted(said)}")
-    return ConfigError(reason) if status == 2 else LaunchFailed(reason)
+    return ConfigError(told[1]) if status == 2 else LaunchFailed(told[1])
 
 
 def _end(supervising: "subprocess.Popen[bytes]") -> None:

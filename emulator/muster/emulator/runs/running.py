@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from muster.common.causes import OWN_CODE_FAILED, outer_cause
+from muster.common.causes import EVALUATION_ENDED, OWN_CODE_FAILED, outer_cause
 from muster.common.clock import Clock, WallClock
 from muster.common.concurrency import on_stop, run_to_end
 from muster.common.errors import ConfigError, RunFailed, reason_of
@@ -15,6 +15,7 @@ from muster.common.events import Ended
 from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
+from muster.emulator.launch.starting import quoted
 from muster.emulator.records.inputs import announce_own_code
 from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.records.manifest import Read, damaged_files, unseal
@@ -194,7 +195,8 @@ def _run_in(
             raise failure
         if summary["status"] == "failed":
             where = f"{folder}/report.html" if report else f"muster report {folder}"
-            why = str(account.run.detail)
+            detail = str(account.run.detail)
+            why = detail + _log_behind(detail, folder)
             raise RunFailed(f"{why}\nSee its report: {where}{resume_advice(folder, why)}")
         return Run(folder, summary, account)
 
@@ -231,6 +233,15 @@ def _is_complete(folder: Path) -> bool:
         return False
     with closing(open_ledger(path)) as ledger:
         return ledger.execute("SELECT status FROM run").fetchall() == [("completed",)]
+
+
+def _log_behind(detail: str, folder: Path) -> str:
+    """The end of the evaluation's log, as the rest of a sentence, if its death ended the run. That
+    death is not always in the journal, because the server may end before a backend hears of it."""
+    log = folder / "logs/evaluation.log"
+    if not detail.startswith(EVALUATION_ENDED) or not log.is_file():
+        return ""
+    return quoted(log.read_text(errors="replace"), log)
 
 
 def _how_it_ended(ended: Mapping[str, Any]) -> str:

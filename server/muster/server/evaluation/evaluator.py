@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from muster.common.causes import EVALUATION_ENDED
 from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, Credentials
 from muster.common.errors import RunFailed
@@ -155,7 +156,7 @@ class Evaluator:
                 if not self._waiting:
                     self._idle.set()
             how = await self._process.ended()
-            raise RunFailed(f"the evaluation process ended{how}: see its log")
+            raise RunFailed(f"{EVALUATION_ENDED}{how}")
         except Exception as error:
             self.failed.set_exception(error)
 
