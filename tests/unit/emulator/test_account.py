@@ -12,6 +12,7 @@ import pytest
 
 from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.records.account import Account
+from muster.emulator.records.inputs import inputs_in
 from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.records.summary import outline
 from muster.server.account.tables import SCHEMA_VERSION
@@ -54,6 +55,16 @@ def test_the_server_can_write_and_reading_changes_nothing(run: RunFolder) -> Non
             ledger.execute("DELETE FROM run")
         run.clients("a")
         run.commit()
+
+
+@pytest.mark.parametrize("damage", ["x'c9'", "x'6563c3'"])
+def test_a_text_that_is_not_utf8_is_damage_of_the_ledger(run: RunFolder, damage: str) -> None:
+    ledger = run.commit() / "ledger.sqlite"
+    with sqlite3.connect(ledger) as writing:
+        writing.execute(f"INSERT INTO inputs VALUES ('scenario', '', CAST({damage} AS TEXT))")
+    writing.close()
+    with pytest.raises(LedgerError, match="expected a readable ledger"):
+        inputs_in(run.path)
 
 
 def test_reading_a_finished_run_leaves_its_folder_as_it_was(drawn: Callable[..., Path]) -> None:

@@ -1,8 +1,6 @@
 """The lives of devices: their newest calls, from the ledger."""
 
-import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import orjson
 
 from muster.common.errors import ConfigError
 from muster.emulator.live.page_state import shown_metrics
-from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 
 MOST_CALLS = 200
 _MOST_ROWS = 200_000
@@ -59,14 +57,11 @@ def device_lives(ledger: Path, rounds: int, client: str | None = None) -> dict[s
         LedgerError: there is no ledger that can be read.
     """
     values = {"client": client, "rounds": rounds, "rows": _MOST_ROWS}
-    try:
-        with closing(open_ledger(ledger)) as opened:
-            clients = opened.execute(_CLIENTS, values).fetchall()
-            answers = _by_client(opened.execute(_ANSWERS, values))
-            updates = _by_client(opened.execute(_UPDATES, values))
-            evaluations = _by_client(opened.execute(_EVALUATIONS, values))
-    except sqlite3.DatabaseError as error:
-        raise damaged(ledger, error) from error
+    with read_ledger(ledger) as opened:
+        clients = opened.execute(_CLIENTS, values).fetchall()
+        answers = _by_client(opened.execute(_ANSWERS, values))
+        updates = _by_client(opened.execute(_UPDATES, values))
+        evaluations = _by_client(opened.execute(_EVALUATIONS, values))
     names = ("client", "group", "examples", "enrolled", "sessions")
     return {
         row[0]: {

@@ -7,7 +7,6 @@ devices for the newest of them only.
 
 import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from muster.common.errors import LedgerError
 from muster.emulator.live.fleet_state import NEWEST_ROUNDS, GroupEvaluation, LedgerRows, RoundFacts
 from muster.emulator.live.round_digest import DeviceAnswer, DeviceUpdate
-from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import damaged, read_ledger
 
 MOST_ROWS = 20_000
 """About how many rows of devices a look reads."""
@@ -46,14 +45,14 @@ class LedgerFeed:
             LedgerError: the ledger is damaged, or its schema cannot be read.
         """
         try:
-            with closing(open_ledger(self._path)) as ledger:
+            with read_ledger(self._path) as ledger:
                 rows, self._seen = self._read(ledger)
                 return rows
         except LedgerError:
             if self._path.is_file() and self._path.stat().st_size:
                 raise
             return LedgerRows()
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise damaged(self._path, error) from error
 
     def _read(self, ledger: sqlite3.Connection) -> tuple[LedgerRows, _Seen]:

@@ -8,14 +8,13 @@ what follows from them depends on the run alone. The row of the round says up to
 import sqlite3
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
 from muster.common.faults import LedgerTrace
-from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 from muster.emulator.run_folder.journal_tail import journal_events
 
 _USUAL = 20
@@ -57,7 +56,7 @@ class LedgerTraces:
             round: None: what was entered after the commit of the newest round.
         """
         found: dict[tuple[int, str], LedgerTrace] = {}
-        with closing(open_ledger(self._path)) as ledger:
+        with read_ledger(self._path) as ledger:
             for number, client, decision, reason, state, modelled_s in _answers(ledger, round):
                 if client in clients:
                     seen = orjson.loads(state) if state else {}
@@ -75,7 +74,7 @@ class LedgerTraces:
         device that has not worked for very long has none."""
         found: dict[str, list[float]] = {client: [] for client in clients}
         missing = len(found)
-        with closing(open_ledger(self._path)) as ledger:
+        with read_ledger(self._path) as ledger:
             for client, modelled_s in ledger.execute(
                 "SELECT client, CASE decision WHEN 'accept' THEN modelled_s END FROM answers "
                 "WHERE round < ? ORDER BY round DESC LIMIT ?",

@@ -8,7 +8,6 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from muster.common import own_code
 from muster.common.errors import ConfigError
 from muster.common.toml import parse_toml
 from muster.emulator.fleet.scenario_faults import FAULTS
-from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 from muster.emulator.run_folder.folder import LEDGER, SCENARIO, afresh, read_values
 from muster.emulator.scenario.own_code import modules_of
 from muster.emulator.scenario.reading import named_files
@@ -262,11 +261,8 @@ def inputs_in(folder: Path) -> list[InputRow]:
     path = folder / LEDGER
     if not path.is_file() or not path.stat().st_size:
         return []
-    with closing(open_ledger(path)) as ledger:
-        try:
-            return recorded_inputs(ledger)
-        except sqlite3.DatabaseError as error:
-            raise damaged(path, error) from None
+    with read_ledger(path) as ledger:
+        return recorded_inputs(ledger)
 
 
 def changes(

@@ -1,11 +1,30 @@
 """Opens a run's ledger for reading, without pandas, which takes seconds to import."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.common.full_disk import is_of_system
 from muster.server.account.tables import LEDGER_TABLES, OLDEST_SCHEMA, SCHEMA_VERSION
+
+UNREADABLE = sqlite3.DatabaseError, UnicodeDecodeError
+"""What a damaged ledger raises; the second, if a text in it is not UTF-8."""
+
+
+@contextmanager
+def read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
+    """The ledger at `path`, as `open_ledger` opens it, until the body ends.
+
+    Raises:
+        LedgerError: as `open_ledger`, or the body cannot read it.
+    """
+    with closing(open_ledger(path)) as ledger:
+        try:
+            yield ledger
+        except UNREADABLE as error:
+            raise damaged(path, error) from error
 
 
 def open_ledger(path: Path) -> sqlite3.Connection:

@@ -3,7 +3,6 @@
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from muster.common.errors import ConfigError
 from muster.common.life_record import LifeDevice, LifeRecord, LifeRound, LifeRow, life_record
 from muster.common.toml import parse_toml
 from muster.emulator.records.fault_windows import APPLIED, HEALED
-from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
 from muster.emulator.run_folder.journal_tail import journal_events
 from muster.server.rounds.steps import step_at
@@ -33,12 +32,9 @@ def life_of_run(folder: Path) -> LifeRecord:
         scenario = parse_toml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: expected the scenario of the run, found {error}") from None
-    with closing(open_ledger(folder / LEDGER)) as ledger:
+    with read_ledger(folder / LEDGER) as ledger:
         ledger.row_factory = sqlite3.Row
-        try:
-            return _record(ledger, scenario, folder)
-        except sqlite3.DatabaseError as error:
-            raise damaged(folder / LEDGER, error) from None
+        return _record(ledger, scenario, folder)
 
 
 def _record(ledger: sqlite3.Connection, scenario: Mapping[str, Any], folder: Path) -> LifeRecord:

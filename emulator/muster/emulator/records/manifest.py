@@ -6,7 +6,7 @@ has concluded, the pages of the ledger and the lines of the journal have checksu
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from enum import IntEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +21,7 @@ from muster.common.files import write_atomic
 from muster.common.sealed_lines import is_sealed, object_in, sealed
 from muster.emulator.fleet.scenario_faults import FAULTS
 from muster.emulator.records.inputs import inputs_in, scenario_digest
-from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 from muster.emulator.records.summary import MODEL, SUMMARY
 from muster.emulator.run_folder.folder import (
     ADDRESS,
@@ -263,7 +263,7 @@ def _lost_records(folder: Path) -> Iterator[FileDamage]:
     for event, table, field in ((RoundCommitted, "rounds", "round"),
                                 (Evaluated, "evaluations", "version")):  # fmt: skip
         told = newest(folder / JOURNAL, event, field)
-        with closing(open_ledger(folder / LEDGER)) as ledger:
+        with read_ledger(folder / LEDGER) as ledger:
             query = f"SELECT coalesce(max({field}), -1) FROM {table}"
             there = ledger.execute(query).fetchone()[0]
         if there < told:

@@ -16,7 +16,7 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError, MusterError
 from muster.common.own_code import use
 from muster.common.toml import parse_toml
-from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import UNREADABLE, damaged, open_ledger
 from muster.emulator.records.scenario_time import outlives_round
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, SCENARIO
 from muster.emulator.run_folder.journal_tail import journal_events
@@ -63,7 +63,7 @@ class Evidence:
         """
         try:
             yield from self.ledger.execute(query, values)
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             raise damaged(self.folder / LEDGER, error) from None
 
     def one(self, query: str, *values: Any) -> Any:

@@ -3,7 +3,6 @@ run, and the new number in the folder's scenario."""
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import tomli_w
@@ -12,7 +11,7 @@ from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.common.toml import parse_toml
 from muster.emulator.records.inputs import ROUNDS, asked_rounds
-from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 from muster.emulator.run_folder.folder import LEDGER, SCENARIO, afresh
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Need
@@ -78,7 +77,7 @@ def _counted(folder: Path, scenario: Scenario) -> int:
     if not path.is_file() or not path.stat().st_size:
         return 0
     column = "version" if scenario.server.mode.counts_versions else "round"
-    with closing(open_ledger(path)) as ledger:
+    with read_ledger(path) as ledger:
         (found,) = ledger.execute(f"SELECT coalesce(max({column}), 0) FROM rounds").fetchone()
     return int(found)
 

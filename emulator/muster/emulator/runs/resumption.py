@@ -7,7 +7,6 @@ started for nothing.
 import hashlib
 import re
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from muster.client.training.trainer import keeps_state
@@ -15,7 +14,7 @@ from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
 from muster.emulator.records.inputs import recorded_inputs, require_unchanged
-from muster.emulator.records.ledger_file import damaged, open_ledger
+from muster.emulator.records.ledger_file import damaged, read_ledger
 from muster.emulator.records.manifest import Read, damaged_files, is_sealed_folder
 from muster.emulator.run_folder.folder import JOURNAL, LEDGER, PARTS, afresh, read_values
 from muster.emulator.scenario.scenario import Scenario
@@ -88,21 +87,18 @@ def _read_ledger(folder: Path, scenario: Scenario, journaled: int) -> str | None
         _require_rounds(path, 0, journaled)
         return None
     require_page_sums(path)
-    try:
-        with closing(open_ledger(path)) as ledger:
-            _require_schema(path, ledger)
-            problems = ledger.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if problems != "ok":
-                raise damaged(path, problems)
-            run = ledger.execute("SELECT id FROM run").fetchone()
-            rounds = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
-            _require_rounds(path, rounds, journaled)
-            require_unchanged(recorded_inputs(ledger), folder)
-            _require_newest(folder, ledger)
-            _require_memory(folder, ledger)
-            _require_states(folder, ledger, scenario)
-    except sqlite3.DatabaseError as error:
-        raise damaged(path, error) from None
+    with read_ledger(path) as ledger:
+        _require_schema(path, ledger)
+        problems = ledger.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problems != "ok":
+            raise damaged(path, problems)
+        run = ledger.execute("SELECT id FROM run").fetchone()
+        rounds = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
+        _require_rounds(path, rounds, journaled)
+        require_unchanged(recorded_inputs(ledger), folder)
+        _require_newest(folder, ledger)
+        _require_memory(folder, ledger)
+        _require_states(folder, ledger, scenario)
     return run[0] if run else None
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import kind_of
 from muster.emulator.launch.starting import quoted
 from muster.emulator.records.inputs import announce_own_code
-from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 from muster.emulator.records.manifest import Read, damaged_files, unseal
 from muster.emulator.run_folder.folder import (
     LEDGER,
@@ -231,7 +231,7 @@ def _is_complete(folder: Path) -> bool:
     path = folder / LEDGER
     if not path.is_file() or not path.stat().st_size:
         return False
-    with closing(open_ledger(path)) as ledger:
+    with read_ledger(path) as ledger:
         return ledger.execute("SELECT status FROM run").fetchall() == [("completed",)]
 
 

@@ -2,12 +2,11 @@
 
 import math
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from muster.common.errors import ConfigError
-from muster.emulator.records.ledger_file import open_ledger
+from muster.emulator.records.ledger_file import read_ledger
 from muster.emulator.run_folder.folder import LEDGER
 from muster.emulator.scenario.scenario import Scenario
 
@@ -33,7 +32,7 @@ class FinalMeasure(NamedTuple):
                 f"ORDER BY version DESC LIMIT 1"
             )
             values = (self.group,)
-        with closing(open_ledger(folder / LEDGER)) as ledger:
+        with read_ledger(folder / LEDGER) as ledger:
             ledger.row_factory = sqlite3.Row
             found = ledger.execute(query, values).fetchone()
         return math.nan if found is None or found[0] is None else float(found[0])
