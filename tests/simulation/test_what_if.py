@@ -65,6 +65,18 @@ def test_without_a_change_the_model_is_the_same(recorded: Record, tmp_path: Path
     assert audit(tmp_path / "out" / f"{UNCHANGED}-seed3").agrees
 
 
+def test_faults_that_the_record_replaces_take_what_is_expected_of_them_with_them(
+    recorded: Record, tmp_path: Path
+) -> None:
+    strike = {"target": {"names": ["quick-0001"]}, "when": {"round": 2}, "for_rounds": 2}
+    faults = [{"do": "offline", "name": "away", **strike}, {"do": "nan", "name": "odd", **strike}]
+    places = [{"after": "away"}, {"during": "odd"}, {"always": True},
+              {"within": {"rounds": 2}}]  # fmt: skip
+    expect = [{"that": "folded >= 1", **place} for place in places]
+    run = recorded(3, faults=faults, expect=expect)
+    assert what_if([run], out=tmp_path / "out").same_model
+
+
 def test_a_change_is_compared_with_the_same_arrivals(recorded: Record, tmp_path: Path) -> None:
     runs = [recorded(1), recorded(2)]
     vary = {"server.aggregator": ["fedavg", "fedadam", "mifa"]}

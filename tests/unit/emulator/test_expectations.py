@@ -139,13 +139,15 @@ def test_an_expectation_is_judged_in_its_rounds(
 
 def test_an_expectation_without_rounds_to_judge_fails(run: RunFolder) -> None:
     learn(run)
-    never, none = judged(
-        run,
-        'that = "loss < 9"\nduring = "other"',
-        'that = "loss < 9"\nwithin = { rounds = 3, fault = "other" }',
+    places = (
+        'before = "other"',
+        'during = "other"',
+        'after = "other"',
+        'within = { rounds = 3, fault = "other" }',
     )
-    assert not never.holds
-    assert never.reason == none.reason == "the fault 'other' was never applied"
+    for found in judged(run, *(f'that = "loss < 9"\n{place}' for place in places)):
+        assert not found.holds
+        assert found.reason == "the fault 'other' was never applied"
 
 
 def test_a_fault_that_is_never_healed_lasts_to_the_end(run: RunFolder) -> None:

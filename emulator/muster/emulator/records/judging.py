@@ -96,6 +96,8 @@ def _parts(
     def part(first: int, last: int, before: int | None = None) -> JudgedRounds:
         return JudgedRounds(facts, facts.between(first, last), before)
 
+    if expectation.fault is not None and not struck:
+        return []
     if expectation.always:
         return [part(1, newest)]
     if (within := expectation.within) is not None:
@@ -113,7 +115,7 @@ def _parts(
             for window, end in zip(struck, ends, strict=True)
         ]
     if expectation.before is not None:
-        return [part(1, struck[0].first - 1)] if struck else []
+        return [part(1, struck[0].first - 1)]
     return [part(newest, newest)]
 
 

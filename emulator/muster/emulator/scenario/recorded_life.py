@@ -22,16 +22,23 @@ S = TypeVar("S", bound=ScenarioSettings)
 
 def as_played(scenario: S) -> S:
     """The scenario as its programs play it. With a life record these are devices that are always
-    there, without links and batteries, and only the faults that change updates; and without
-    deadlines, if the record says which updates count."""
+    there, without links and batteries, and only the faults that change updates, with what is
+    expected of these; and without deadlines, if the record says which updates count."""
     if scenario.life is None:
         return scenario
     deadline_s = None if scenario.life.grade == "arrivals" else scenario.server.deadline_s
+    faults = [fault for fault in scenario.faults if isinstance(fault.do, UpdateFault)]
+    left_out = {fault.name for fault in scenario.faults} - {fault.name for fault in faults}
     return scenario.model_copy(
         update={
             "groups": [_always_there(group) for group in scenario.groups],
             "server": scenario.server.model_copy(update={"deadline_s": deadline_s}),
-            "faults": [fault for fault in scenario.faults if isinstance(fault.do, UpdateFault)],
+            "faults": faults,
+            "expect": [
+                each
+                for each in scenario.expect
+                if each.fault not in left_out and (faults or each.within is None)
+            ],
             "verify": False,
         }
     )
