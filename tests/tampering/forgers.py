@@ -11,7 +11,7 @@ from typing import Any
 from muster.common.sealed_lines import object_in, sealed
 from muster.emulator.fleet.scenario_faults import ScenarioFaults, write_timeline
 from muster.emulator.records.account import Account
-from muster.emulator.records.inputs import inputs_of
+from muster.emulator.records.inputs import inputs_of, recorded_inputs
 from muster.emulator.records.summary import read_summary, summarise, write_summary
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.promises import (
@@ -117,6 +117,7 @@ def repair_inputs(folder: Path) -> None:
     with opened(folder) as ledger:
         for row in rows:
             ledger.execute("UPDATE inputs SET sha256 = ? WHERE name = ?", (row.sha256, row.name))
+        recorded = recorded_inputs(ledger)
     with closing(Evidence.of(folder).ledger) as ledger:
         evidence = Evidence(folder, ledger)
         config = evidence.config
@@ -125,7 +126,7 @@ def repair_inputs(folder: Path) -> None:
         if isinstance(made, str) or isinstance(evidence.planned, str):
             return
         own = config.model_dump(include=set(OF_THE_MACHINE))
-        own["inputs"] = [row._asdict() for row in rows]
+        own["inputs"] = [row._asdict() for row in recorded]
         text = made.model_validate(made.model_dump() | own).to_json()
         planned_files(evidence, made, folder)
         write_timeline(folder, ScenarioFaults.of(evidence.planned, evidence.residents).timeline)

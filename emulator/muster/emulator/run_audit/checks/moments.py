@@ -24,13 +24,14 @@ def check_moments(evidence: Evidence, log: CheckLog) -> None:
         log.compare("moment of scenario time 0, in lockstep", None, run["began_at"])
     elif run["began_at"] is not None:
         _between(log, "moment of scenario time 0", run["began_at"], run["started_at"], ended)
-    before = run["started_at"]
+    opened = closed = run["started_at"]
     for round, row in evidence.committed.items():
-        _between(log, "moment at which the round opened", row["opened_at"], run["started_at"],
-                 ended, round)  # fmt: skip
+        _between(log, "moment at which the round opened", row["opened_at"], opened, ended, round)
         _between(log, "moment at which the round closed", row["closed_at"],
-                 max(before, row["opened_at"]), ended, round)  # fmt: skip
-        before = row["closed_at"]
+                 max(closed, row["opened_at"]), ended, round)  # fmt: skip
+        opened, closed = row["opened_at"], row["closed_at"]
+        _between(log, "seconds of the round", row["seconds"], closed - opened, closed - opened,
+                 round)  # fmt: skip
     _check_answers(evidence, log)
     _check_evaluations(evidence, run, ended, log)
     _check_transfers(evidence, run, ended, log)

@@ -1,10 +1,12 @@
 """The check of single updates: everything about them that follows from their call."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from muster.common.exchange import Key, Reason
+from muster.common.facts import FACTS
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.leaves import compare
@@ -20,6 +22,9 @@ _REASONS: Mapping[str, frozenset[str | None]] = {
     "dropped": frozenset({None, *Reason}),
     "refused": frozenset(Reason),
 }
+
+_OF_FACTS = (*FACTS, "received_metrics")
+"""The columns of what a device measures for an update if it is asked to."""
 
 _FINAL = frozenset({Reason.DEADLINE, Reason.GOAL_REACHED, Reason.STALE})
 """Reasons of updates that are late although their round has judged them."""
@@ -39,6 +44,14 @@ class _Expected:
     @cached_property
     def formats(self) -> UpdateFormats:
         return formats_of_run(self._evidence, self.config)
+
+    @cached_property
+    def unasked(self) -> list[str]:
+        """The columns of facts for which the run asks no device."""
+        told = json.loads(self.config.training)
+        measured = {name for name in _OF_FACTS if name.startswith("received_")}
+        asked = measured if told.get("evaluate_every") else set()
+        return [name for name in _OF_FACTS if name not in asked and not told.get(name)]
 
     @cached_property
     def counts_otherwise(self) -> bool:
@@ -99,6 +112,8 @@ def _check_numbers(row: Row, expected: _Expected, log: CheckLog) -> None:
         log.require(right, name, "a number that is not negative", row[name], *at)
     if row["outcome"] == "refused":  # nothing that it says can be relied on
         return
+    for name in expected.unasked:
+        log.compare(f"{name}, for which the run asks no device", None, row[name], *at)
     came = bool(row["examples"])
     if not came:
         for name in ("steps", "bytes_up", "bytes_saved"):
@@ -132,6 +147,8 @@ def _check_fate(row: Row, bases: Mapping[int, int], log: CheckLog) -> None:
         log.compare("base version", bases[row["call_round"]], row["base_version"], *at)
     if row["outcome"] not in ("folded", "late"):
         log.compare("staleness", 0, row["staleness"], *at)
+    if row["reason"] != Reason.TRAINING_FAILED:
+        log.compare("error of training that has not failed", None, row["error"], *at)
 
 
 def _check_moment(row: Row, round: Row | None, expected: _Expected, log: CheckLog) -> None:
