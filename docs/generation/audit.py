@@ -3,11 +3,12 @@
 from generation.markdown import table
 from muster.emulator.run_audit.auditing import CHECKS
 from muster.emulator.run_audit.unchecked import UNCHECKED
+from muster.laboratory import trained_again
 
 
 def checks() -> list[str]:
     """A row for each check."""
-    rows = [(check.title, check.says) for check in CHECKS]
+    rows = [(check.title, check.says) for check in (*CHECKS, *trained_again.CHECKS)]
     return table(("check", "what it compares"), rows)
 
 

@@ -16,6 +16,7 @@ from tests.tampering.tamperings import Tampering
 
 from muster.common.errors import MusterError
 from muster.emulator.run_audit.auditing import results
+from muster.laboratory.trained_again import CHECKS
 from muster.server.account.tables import LEDGER_TABLES
 
 
@@ -75,7 +76,7 @@ def content_of(folder: Path) -> Mapping[str, Any]:
 def judged(folder: Path) -> tuple[str, str]:
     """By which check the audit finds something in a folder, and the sentence; empty: nothing."""
     try:
-        for check in results(folder, evaluate=True):
+        for check in results(folder, evaluate=True, more=CHECKS):
             if check.differing:
                 return check.title, str(check.differences[0])
     except MusterError as error:

@@ -12,19 +12,20 @@ from tests.tampering.histories import alarms_of
 from tests.tampering.runs import KINDS, make
 
 from muster.emulator.run_audit import audit
+from muster.laboratory import trained_again
 from muster.simulation.search import simulator
 
 
 @pytest.mark.parametrize("kind", ["masks", "sums", "secure-grid"])
 def test_a_finished_run_agrees(tmp_path: Path, kind: str) -> None:
-    result = audit(make(kind, tmp_path / "run"), evaluate=True)
+    result = audit(make(kind, tmp_path / "run"), evaluate=True, more=trained_again.CHECKS)
     assert result.agrees, result.first
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_finished_run_of_every_kind_agrees(tmp_path: Path, kind: str) -> None:
-    result = audit(make(kind, tmp_path / "run"), evaluate=True)
+    result = audit(make(kind, tmp_path / "run"), evaluate=True, more=trained_again.CHECKS)
     assert result.agrees, result.first
 
 

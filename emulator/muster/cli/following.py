@@ -3,6 +3,7 @@ run, end it, revoke the credentials of a device, or write what the run has left.
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -110,13 +111,19 @@ def report(folder: Path, kind: str | None) -> None:
     is_flag=True,
     help="Also open the task, and measure again the versions whose content is known.",
 )
+@click.option(
+    "--train",
+    is_flag=True,
+    help="Also play the run again from its life record, and compare all that training decides.",
+)
 @failures_as_status
-def audit(folder: Path, as_json: bool, evaluate: bool) -> None:
+def audit(folder: Path, as_json: bool, evaluate: bool, train: bool) -> None:
     """Check the run in FOLDER (default runs/latest): it is the run that its scenario promises, each
     update counts at most once, and all of its files agree. Exits with 1 if they do not."""
     from muster.emulator.run_audit import auditing
 
-    result = auditing.audit(folder, evaluate=evaluate)
+    more = import_module("muster.laboratory.trained_again").CHECKS if train else ()
+    result = auditing.audit(folder, evaluate=evaluate, more=more)
     print_result(lambda: auditing.describe(result), result.as_json, as_json)
     if not result.agrees:
         sys.exit(1)

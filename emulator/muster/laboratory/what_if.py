@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from muster.client.training.local import fingerprint
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.common.life_record import LifeRecord, write_life
@@ -32,11 +29,10 @@ from muster.emulator.records.tabular import aligned
 from muster.emulator.run_folder.folder import LEDGER, SCENARIO, making, new_folder
 from muster.emulator.runs.supervisor import Show
 from muster.emulator.scenario.reading import read_scenario, setting_value
-from muster.emulator.scenario.recorded_life import require_population, trains_from_state
 from muster.emulator.scenario.scenario import Scenario
 from muster.laboratory.grades import GRADES, Grade
-from muster.server.rounds.arrivals import uncertain_calls
-from muster.simulation.whole_run import require_simulated, simulate_run
+from muster.laboratory.replay import made_elsewhere, played_scenario, uncertain
+from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,15 +115,8 @@ def what_if(
     for folder, record, scenario, life in zip(folders, records, recorded, lives, strict=True):
         planned.append(ComparisonRun(RECORDED, {}, scenario.seed, str(folder), scenario))
         for label, within, variant in zip(labels, folder_names(labels), variants, strict=True):
-            changes: list[str | tuple[str, Any]] = [
-                *graded.played(scenario, life),
-                *settings,
-                *variant.items(),
-            ]
-            changed = read_scenario(folder / SCENARIO, changes, data)
-            require_population(record, changed)
-            graded.require_effect(scenario, changed)
-            require_simulated(changed)
+            changes: list[str | tuple[str, Any]] = [*settings, *variant.items()]
+            changed = played_scenario(folder, record, life, graded, changes, data)
             run = f"{within}-seed{scenario.seed}"
             planned.append(ComparisonRun(label, variant, scenario.seed, run, changed))
     plan = ComparisonPlan(recorded[0].name, planned)
@@ -137,10 +126,10 @@ def what_if(
             write_life(life, record)
     comparison = run_plan(place, plan, figures, watch, play=_play)
     pairs = zip(records, recorded, strict=True)
-    uncertain = sum(_uncertain(*pair) for pair in pairs) if graded.recorded else 0
+    unsure = sum(uncertain(*pair) for pair in pairs) if graded.recorded else 0
     lived = dict(zip((scenario.seed for scenario in recorded), records, strict=True))
     unknown = _unknown(comparison, lived) if graded.name == "life" else {}
-    return _results(graded, comparison, folders, uncertain, unknown)
+    return _results(graded, comparison, folders, unsure, unknown)
 
 
 def _variants(
@@ -175,12 +164,6 @@ def _require_different_seeds(folders: Sequence[Path], scenarios: Sequence[Scenar
 def _play(folder: Path, scenario: Scenario, *, show: Show) -> str:
     """Play a run in virtual time, in this process."""
     return simulate_run(scenario, folder)
-
-
-def _uncertain(record: LifeRecord, scenario: Scenario) -> int:
-    if not trains_from_state(scenario):
-        return 0
-    return uncertain_calls(record, scenario.server.mode.outlives_round())
 
 
 def _unknown(comparison: Comparison, records: Mapping[int, LifeRecord]) -> dict[str, int]:
@@ -229,7 +212,7 @@ def _results(
     represented = (
         pd.concat(shares).groupby(["variant", "group"], sort=False)["share"].mean().reset_index()
     )
-    elsewhere = any(map(_made_elsewhere, folders))
+    elsewhere = any(map(made_elsewhere, folders))
     return WhatIf(grade, comparison, pairs, represented, uncertain, elsewhere, unknown)
 
 
@@ -245,16 +228,6 @@ def _shares(folder: Path, variant: str) -> "pd.DataFrame":
     )
     shares = weights.div(weights.sum(axis="columns"), axis="index").mean()
     return shares.rename_axis("group").rename("share").reset_index().assign(variant=variant)
-
-
-def _made_elsewhere(folder: Path) -> bool:
-    """Whether a run was made by devices with another fingerprint than this machine."""
-    from muster.emulator.records.account import Account
-
-    with Account(folder) as account:
-        recorded = Counter(account.clients["fingerprint"].dropna())
-    here = fingerprint("cpu")
-    return any(orjson.loads(text) != here for text in recorded)
 
 
 def describe(found: WhatIf) -> str:

@@ -61,7 +61,7 @@ CHECKS: Sequence[Check] = (
 """The checks, in the order in which they run."""
 
 
-def audit(folder: Path | str, *, evaluate: bool = False) -> AuditResult:
+def audit(folder: Path | str, *, evaluate: bool = False, more: Sequence[Check] = ()) -> AuditResult:
     """Check the run in a folder, which may still be going on.
 
     The audit writes nothing into the folder. It reads the ledger with its own queries, and repeats
@@ -70,19 +70,24 @@ def audit(folder: Path | str, *, evaluate: bool = False) -> AuditResult:
 
     Args:
         evaluate: whether to open the task, and to measure models again. It imports torch.
+        more: further checks, such as `muster.laboratory.trained_again.CHECKS`.
 
     Raises:
         ConfigError: there is no run in the folder, or its scenario cannot be read.
         LedgerError: there is no ledger, or SQLite cannot read it.
     """
-    return AuditResult(run_folder(Path(folder)), list(results(folder, evaluate=evaluate)))
+    return AuditResult(
+        run_folder(Path(folder)), list(results(folder, evaluate=evaluate, more=more))
+    )
 
 
-def results(folder: Path | str, *, evaluate: bool = False) -> Iterator[AuditCheck]:
+def results(
+    folder: Path | str, *, evaluate: bool = False, more: Sequence[Check] = ()
+) -> Iterator[AuditCheck]:
     """Yield the result of each check as soon as it is known; as `audit`."""
     evidence = Evidence.of(run_folder(Path(folder)), evaluate)
     with closing(evidence.ledger):
-        for check in CHECKS:
+        for check in (*CHECKS, *more):
             yield _result(evidence, check)
 
 
