@@ -5,11 +5,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from muster.common.errors import ConfigError
 from muster.emulator.run_audit.auditing import results
 from muster.simulation.faults import Rogue
 from muster.simulation.fleet import scenario_named
 from muster.simulation.history import History
-from muster.simulation.search import HISTORIES_OF_A_FLEET, Simulator
+from muster.simulation.search import HISTORIES_OF_A_FLEET, Simulator, Unsound
 
 
 def alarms_of(played: Simulator, number: int) -> Iterator[str]:
@@ -19,7 +20,10 @@ def alarms_of(played: Simulator, number: int) -> Iterator[str]:
         number: of the fleet, of which one history is played.
     """
     seed = number * HISTORIES_OF_A_FLEET + number % HISTORIES_OF_A_FLEET
-    plan = played.random_plan(seed)
+    try:
+        plan = played.random_plan(seed)
+    except (ConfigError, Unsound):
+        return  # it cannot be started
     if any(isinstance(fault, Rogue) for fault in plan.faults):
         return  # its device does not answer as it should
     reference = played.reference(plan.scenario)

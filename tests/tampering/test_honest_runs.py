@@ -31,13 +31,13 @@ def test_a_finished_run_of_every_kind_agrees(tmp_path: Path, kind: str) -> None:
 
 def test_histories_with_kills_and_broken_connections_agree() -> None:
     with simulator() as played:
-        assert [text for number in range(5) for text in alarms_of(played, number)] == []
+        assert [text for number in range(20) for text in alarms_of(played, number)] == []
 
 
 @pytest.mark.soak
 def test_many_histories_agree() -> None:
     with simulator() as played:
-        assert [text for number in range(5, 300) for text in alarms_of(played, number)] == []
+        assert [text for number in range(20, 300) for text in alarms_of(played, number)] == []
 
 
 def _unended(folder: Path) -> None:

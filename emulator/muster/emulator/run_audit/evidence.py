@@ -1,6 +1,7 @@
 """The evidence in a run folder: its ledger, journal, scenario and files, read as plain values."""
 
 import copy
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -208,6 +209,17 @@ class Evidence:
             if event.get("event") == "ended":
                 return False
         return False
+
+    @cached_property
+    def revoked(self) -> bool:
+        """Whether an operator has revoked credentials, so that devices left at any moment."""
+        return any(event.get("event") == "revoked" for event in self.events())
+
+    @cached_property
+    def set_back(self) -> bool:
+        """Whether the clock of a server was set back during the run, as the journal tells."""
+        told = [event["at"] for event in self.events() if event.get("role") == "server"]
+        return any(later < earlier for earlier, later in itertools.pairwise(told))
 
     @property
     def rounds_begun(self) -> bool:

@@ -30,7 +30,7 @@ def check_calls(evidence: Evidence, log: CheckLog) -> None:
     if isinstance(again := replayed(evidence), str):
         log.skip(f"who was called and answered what: {again}")
         return
-    if any(event.get("event") == "revoked" for event in evidence.events()):
+    if evidence.revoked:
         log.skip("who was called and answered what: an operator has revoked credentials")
         return
     if any(event.get("event") == "left_out" for event in evidence.events()):

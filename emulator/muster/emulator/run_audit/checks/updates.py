@@ -38,6 +38,7 @@ class _Expected:
         self.config = config
         self.members = {member.client: member for member in config.population}
         self.held = set(config.partial_sums)
+        self.set_back = evidence.set_back
         query = "SELECT round, contributions, opened_at, closed_at FROM rounds ORDER BY round"
         self.rounds = {row["round"]: row for row in evidence.rows(query)}
 
@@ -158,7 +159,7 @@ def _check_moment(row: Row, round: Row | None, expected: _Expected, log: CheckLo
         entered = None if round is None else round["round"]
         log.compare("round with whose commit it was entered", row["round"], entered, *at)
     call = expected.rounds.get(row["call_round"])
-    if round is None or call is None:
+    if round is None or call is None or expected.set_back:
         return
     if row["outcome"] == "folded" or (row["outcome"] == "dropped" and row["reason"] != "stale"):
         log.compare("moment of the outcome", round["closed_at"], row["at"], *at)

@@ -19,7 +19,7 @@ def check_valuations(evidence: Evidence, log: CheckLog) -> None:
         log.skip(f"what rational devices say: {evidence.planned}")
         return
     settings = {group.name: group.participation.rational for group in evidence.planned.groups}
-    before = dict[str, Row]()
+    before, trained = dict[str, Row](), _trained(evidence)
     for row in evidence.rows(_QUERY):
         of_group, at = settings.get(row["group"]), (row["round"], row["client"])
         judged = row["decision"] in ("accept", "abort") or row["reason"] == "no gain"
@@ -28,7 +28,11 @@ def check_valuations(evidence: Evidence, log: CheckLog) -> None:
                     *at)  # fmt: skip
         if of_group is None or row["told"] is None:
             continue
-        _check_row(row, before.get(row["client"]), of_group, log)
+        earlier = before.get(row["client"])
+        if earlier is None or (earlier["round"], row["client"]) in trained:  # else it may be lost
+            has_own = row["own_accuracy"] is not None
+            log.compare("whether it has a model of its own", earlier is not None, has_own, *at)
+        _check_row(row, earlier, of_group, log)
         before[row["client"]] = row
     query = (
         "SELECT round, client FROM valuations v WHERE NOT EXISTS "
@@ -36,6 +40,12 @@ def check_valuations(evidence: Evidence, log: CheckLog) -> None:
     )
     for round, client in evidence.rows(query):
         log.require(False, "call of the valuation", "a call with an answer", None, round, client)
+
+
+def _trained(evidence: Evidence) -> set[tuple[int, str]]:
+    """The calls whose updates arrived, so that their devices have trained."""
+    query = "SELECT call_round, client FROM contributions WHERE examples > 0"
+    return {(round, client) for round, client in evidence.rows(query)}
 
 
 def _check_row(row: Row, before: Row | None, settings: UtilitySettings, log: CheckLog) -> None:
@@ -46,8 +56,6 @@ def _check_row(row: Row, before: Row | None, settings: UtilitySettings, log: Che
     curve = [row[name] is None for name in ("a", "b", "c", "threshold")]
     log.require(all(curve) or not any(curve), "curve", "all of its numbers or none", curve, *at)
     has_own = row["own_accuracy"] is not None
-    if before is None or before["decision"] == "accept":  # else its training may have been lost
-        log.compare("whether it has a model of its own", before is not None, has_own, *at)
     forced = int(not has_own or row["round"] <= settings.forced_rounds)
     log.compare("forced", forced, row["forced"], *at)
     gains = None
