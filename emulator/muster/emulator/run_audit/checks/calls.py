@@ -2,7 +2,7 @@
 from the scenario."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -95,7 +95,7 @@ def _check_answers(evidence: Evidence, again: Replayed, last: int, log: CheckLog
     rows = defaultdict[int, dict[str, Row]](dict)
     for row in evidence.rows("SELECT * FROM answers ORDER BY round, client"):
         rows[row["round"]][row["client"]] = row
-    delayed = _delayed(evidence)
+    delayed, lost = _delayed(evidence), _lost(evidence)
     for round in sorted(evidence.base_versions):
         if round > last:
             break
@@ -109,17 +109,31 @@ def _check_answers(evidence: Evidence, again: Replayed, last: int, log: CheckLog
                     None if found is None else found["decision"], round, client,
                 )  # fmt: skip
                 continue
-            _check_answer(call, found, delayed, log)
+            _check_answer(call, found, delayed, lost, log)
 
 
-def _check_answer(call: ReplayedCall, row: Row, delayed: bool, log: CheckLog) -> None:
+def _known(table: Mapping[str, Any] | None, lost: Set[str]) -> Mapping[str, Any] | None:
+    return table and {name: value for name, value in table.items() if name not in lost}
+
+
+def _lost(evidence: Evidence) -> set[str]:
+    """The covariates that a device may have lost: after a power cut, whether it took part."""
+    if evidence.servers == 1 or isinstance(evidence.planned, str):
+        return set()
+    named = (group.covariates.x.items() for group in evidence.planned.groups)
+    return {name for of_group in named for name, kind in of_group if kind == "recent"}
+
+
+def _check_answer(
+    call: ReplayedCall, row: Row, delayed: bool, lost: Set[str], log: CheckLog
+) -> None:
     at = row["round"], row["client"]
     call = _decided(call, row)
     log.compare("decision", call.decision, row["decision"], *at)
     log.compare("reason", call.reason, row["reason"], *at)
     for name, right in (("state", call.state), ("x", call.x)):
         found = None if row[name] is None else table_of(row[name])
-        _compare_tables(log, name, right, found, at)
+        _compare_tables(log, name, _known(right, lost), _known(found, lost), at)
     known = call.state is not None or call.x is not None
     log.compare("age of state and x", 0.0 if known else None, row["x_age_s"], *at)
     log.compare("round that has entered it", None, row["entered"], *at)

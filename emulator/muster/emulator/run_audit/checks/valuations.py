@@ -19,20 +19,21 @@ def check_valuations(evidence: Evidence, log: CheckLog) -> None:
         log.skip(f"what rational devices say: {evidence.planned}")
         return
     settings = {group.name: group.participation.rational for group in evidence.planned.groups}
-    before, trained = dict[str, Row](), _trained(evidence)
+    # Elsewhere a device may have lost its training, or trained without a call that is known.
+    remembers = evidence.lockstep and evidence.undisturbed and not evidence.reconnected
+    before = dict[str, Row]()
     for row in evidence.rows(_QUERY):
         of_group, at = settings.get(row["group"]), (row["round"], row["client"])
         judged = row["decision"] in ("accept", "abort") or row["reason"] == "no gain"
         expected = of_group is not None and judged
-        log.compare("whether the device has valued the model", expected, row["told"] is not None,
-                    *at)  # fmt: skip
+        if remembers or not expected:  # after a restart, an update alone may tell of its answer
+            log.compare("whether the device has valued the model", expected,
+                        row["told"] is not None, *at)  # fmt: skip
         if of_group is None or row["told"] is None:
             continue
-        earlier = before.get(row["client"])
-        if earlier is None or (earlier["round"], row["client"]) in trained:  # else it may be lost
-            has_own = row["own_accuracy"] is not None
-            log.compare("whether it has a model of its own", earlier is not None, has_own, *at)
-        _check_row(row, earlier, of_group, log)
+        _check_row(row, of_group, log)
+        if remembers:
+            _check_memory(row, before.get(row["client"]), of_group, log)
         before[row["client"]] = row
     query = (
         "SELECT round, client FROM valuations v WHERE NOT EXISTS "
@@ -42,13 +43,7 @@ def check_valuations(evidence: Evidence, log: CheckLog) -> None:
         log.require(False, "call of the valuation", "a call with an answer", None, round, client)
 
 
-def _trained(evidence: Evidence) -> set[tuple[int, str]]:
-    """The calls whose updates arrived, so that their devices have trained."""
-    query = "SELECT call_round, client FROM contributions WHERE examples > 0"
-    return {(round, client) for round, client in evidence.rows(query)}
-
-
-def _check_row(row: Row, before: Row | None, settings: UtilitySettings, log: CheckLog) -> None:
+def _check_row(row: Row, settings: UtilitySettings, log: CheckLog) -> None:
     at = row["round"], row["client"]
     for name in ("received_accuracy", "own_accuracy", "r_squared"):
         right = row[name] is None or row[name] <= 1
@@ -69,13 +64,16 @@ def _check_row(row: Row, before: Row | None, settings: UtilitySettings, log: Che
         decision = "accept, or gives up later" if accepts else "decline"
         log.require((row["decision"] != "decline") == accepts, "decision by its valuation",
                     decision, row["decision"], *at)  # fmt: skip
-    if before is not None:
-        _check_curve(row, before, settings, log)
 
 
-def _check_curve(row: Row, before: Row, settings: UtilitySettings, log: CheckLog) -> None:
-    """Compare a valuation with the curve that the device has told in the round before."""
+def _check_memory(row: Row, before: Row | None, settings: UtilitySettings, log: CheckLog) -> None:
+    """Compare a valuation with what the device has told in the round before."""
     at = row["round"], row["client"]
+    if before is None or before["decision"] == "accept":
+        has_own = row["own_accuracy"] is not None
+        log.compare("whether it has a model of its own", before is not None, has_own, *at)
+    if before is None:
+        return
     if before["threshold"] is None:
         log.compare("utility by a curve that it does not have", None, row["fitted_utility"], *at)
         return
