@@ -68,10 +68,15 @@ def test_without_a_change_the_model_is_the_same(recorded: Record, tmp_path: Path
 def test_faults_that_the_record_replaces_take_what_is_expected_of_them_with_them(
     recorded: Record, tmp_path: Path
 ) -> None:
-    strike = {"target": {"names": ["quick-0001"]}, "when": {"round": 2}, "for_rounds": 2}
-    faults = [{"do": "offline", "name": "away", **strike}, {"do": "nan", "name": "odd", **strike}]
-    places = [{"after": "away"}, {"during": "odd"}, {"always": True},
-              {"within": {"rounds": 2}}]  # fmt: skip
+    struck: dict[str, Any] = {
+        "target": {"names": ["quick-0001"]},
+        "when": {"round": 2},
+        "for_rounds": 2,
+    }
+    faults = [{"do": "offline", "name": "away", **struck}, {"do": "nan", "name": "odd", **struck}]
+    places: list[dict[str, Any]] = [
+        {"after": "away"}, {"during": "odd"}, {"always": True}, {"within": {"rounds": 2}}
+    ]  # fmt: skip
     expect = [{"that": "folded >= 1", **place} for place in places]
     run = recorded(3, faults=faults, expect=expect)
     assert what_if([run], out=tmp_path / "out").same_model

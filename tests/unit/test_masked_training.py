@@ -110,7 +110,7 @@ def learner(tmp_path: Path) -> Callable[..., Learner]:
             OPENED,
             MODULE,
             tmp_path,
-            0,
+            False,
             CODECS.parse(codec),  # type: ignore[arg-type]
             LinkModel(up_bps=8.0),
             True,
@@ -191,7 +191,7 @@ def test_a_device_with_a_slice_trains_a_narrower_model(tmp_path: Path, schedule:
     named = PackMember(client="dev", index=1)
     codec = CODECS.parse("none")
     device = Learner(
-        named, opened, module, tmp_path, 0, codec, LinkModel(), True, WallClock(), masks,  # type: ignore[arg-type]
+        named, opened, module, tmp_path, False, codec, LinkModel(), True, WallClock(), masks,  # type: ignore[arg-type]
     )  # fmt: skip
     for round in (1, 2, 3):
         mask = masks.of("dev", 1, round)

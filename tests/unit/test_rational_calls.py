@@ -41,7 +41,7 @@ def device(folder: Path, task: OpenTask = TASK) -> Learner:
         task,
         MODULE,
         folder,
-        1 << 20,
+        True,
         CODECS.parse("none"),  # type: ignore[arg-type]
         LinkModel(),
         True,

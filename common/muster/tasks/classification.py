@@ -170,6 +170,8 @@ class UciHar(FromFiles):
 class OpenClassification(OpenTask):
     """An open classification task, with the examples in memory and each client's share of them."""
 
+    takes_rows = True
+
     def __init__(
         self, task: Classification, dataset: datasets.Dataset, shares: list[Share], seed: int
     ) -> None:

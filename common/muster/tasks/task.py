@@ -241,11 +241,14 @@ class OpenTask(ABC):
             adds its gradient, and `metrics_on` its value; `loss` and `scores` do not include it.
         left_out: number of users of the data whose examples no client has, because there are more
             users than clients.
+        takes_rows: whether `client` takes rows of data that are in memory anyway, so that many
+            devices of a process need not keep their examples beside them.
     """
 
     examples: list[int]
     ridge: float = 0.0
     left_out: int = 0
+    takes_rows: bool = False
 
     @abstractmethod
     def client(self, index: int) -> Examples:

@@ -25,7 +25,7 @@ from muster.simulation.whole_run import simulate_run
 _WHAT = "what training decides"
 
 
-class Decided(NamedTuple):
+class DecidedRows(NamedTuple):
     """What training decides in the rows of a table.
 
     Attributes:
@@ -41,16 +41,18 @@ class Decided(NamedTuple):
 
 _MEASURED = ("loss", "accuracy", "metrics")
 
-DECIDED = (
-    Decided(
+DECIDED_BY_TRAINING = (
+    DecidedRows(
         "SELECT * FROM contributions WHERE outcome = 'folded'",
         ("call_round", "client"),
         ("examples", "steps", "loss", *FACTS, "received_metrics"),
     ),
-    Decided("SELECT * FROM versions", ("version",), ("sha256",)),
-    Decided("SELECT * FROM evaluations", ("version",), _MEASURED),
-    Decided("SELECT * FROM group_evaluations", ("version", "group"), ("examples", *_MEASURED)),
-    Decided("SELECT * FROM device_evaluations", ("version", "client"), ("examples", *_MEASURED)),
+    DecidedRows("SELECT * FROM versions", ("version",), ("sha256",)),
+    DecidedRows("SELECT * FROM evaluations", ("version",), _MEASURED),
+    DecidedRows("SELECT * FROM group_evaluations", ("version", "group"), ("examples", *_MEASURED)),
+    DecidedRows(
+        "SELECT * FROM device_evaluations", ("version", "client"), ("examples", *_MEASURED)
+    ),
 )
 
 
@@ -84,11 +86,11 @@ def check_training(evidence: Evidence, log: CheckLog) -> None:
             return
         again = Evidence.of(played)
         with closing(again.ledger):
-            for decided in DECIDED:
+            for decided in DECIDED_BY_TRAINING:
                 _compare(evidence, again, decided, log)
 
 
-def _compare(evidence: Evidence, again: Evidence, decided: Decided, log: CheckLog) -> None:
+def _compare(evidence: Evidence, again: Evidence, decided: DecidedRows, log: CheckLog) -> None:
     """Compare the values of every row that both runs have."""
     expected = {tuple(row[k] for k in decided.key): row for row in again.rows(decided.rows)}
     table = decided.rows.split()[3]

@@ -115,4 +115,4 @@ class TrainingAhead:
 
     def _width(self, settings: Training) -> int:
         """The examples of the largest minibatch in the pack."""
-        return max(settings.minibatch(len(each.examples)) for each in self._devices.values())
+        return max(settings.minibatch(each.held) for each in self._devices.values())

@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from torch import nn
 
-from muster.client.device.memory import Memory, RoundRecord, State, StoredUpdate
+from muster.client.device.memory import BODY_BYTES, Memory, RoundRecord, State, StoredUpdate
 from muster.client.device.rational import ModelJudge, ModelJudgement
 from muster.client.device.session import Session
 from muster.client.device.training_config import DownloadTimes, TrainingConfig
@@ -57,11 +57,14 @@ class Learner:
         rational: whether the device asks if a model serves it.
         index: its place in the population.
         seed: the scenario's, from the device's own configuration.
+        held: the number of examples on which it trains.
 
     Args:
         module: the pack's scratch module; its parameters on entry do not matter.
         folder: the device's own folder, `devices/<client>` of the run folder.
-        body_bytes: passed on to `Memory`.
+        alone: whether its process has no other device: then it keeps its examples, and on disk the
+            bodies of its updates. (Those of many devices would keep the disk busy, and training
+            again is as fast.)
         codec: compresses the device's updates.
         line: the model of the device's link.
         lockstep: whether a round waits for every device that it called.
@@ -78,7 +81,7 @@ class Learner:
         task: OpenTask,
         module: nn.Module,
         folder: Path,
-        body_bytes: int,
+        alone: bool,
         codec: Codec,
         line: LinkModel,
         lockstep: bool,
@@ -92,8 +95,9 @@ class Learner:
     ) -> None:
         self.client = config.client
         self.session = Session(config.client, lockstep)
-        self.memory = Memory(folder, body_bytes)
-        self.examples = task.client(config.index)
+        self.memory = Memory(folder, BODY_BYTES if alone else 0)
+        self.held = task.examples[config.index]
+        self._kept = None if task.takes_rows and not alone else task.client(config.index)
         self._hosted = task if isinstance(task, HostedTask) else None
         self._task = task
         self._module = module
@@ -146,10 +150,7 @@ class Learner:
         received = self._received(model, mask, work.entries)
         if before.control or self.rational:  # most devices keep nothing of that kind
             before = self._settled(call, before)
-        faults, examples = None, self.examples
-        if self.faulty:
-            faults = self._faults.at(round, step)
-            examples = self._examples(faults)
+        faults = self._acting(round, step) if self.faulty else None
         control = measured = None
         training = self._of(work).training
         if training.control_variates:
@@ -179,7 +180,7 @@ class Learner:
                     self._task,
                     self._module,
                     received,
-                    examples,
+                    self.examples(faults),
                     training,
                     seed=work.seed,
                     client=self.client,
@@ -233,24 +234,20 @@ class Learner:
         self, call: Call, received: Vector, before: State, training: Training
     ) -> tuple[dict[str, float | None], dict[str, float]] | None:
         """The facts of an evaluation of the received model with the device's own local entries, and
-        the task's other metrics; None if its version is not due."""
-        if call.base_version % training.evaluate_every or not len(self._own):
+        the task's other metrics, on the examples that the device holds out or, if there are none,
+        those on which it trains; None if its version is not due."""
+        due = call.base_version % training.evaluate_every == 0
+        if not due or not (own := self._task.validation(self.index) or self.examples()):
             return None
         load_vector(self._module, received.astype(np.float32))
         load_local(self._module, before.local)
-        metrics = plain_numbers(self._task.metrics_on(self._module, self._own))
+        metrics = plain_numbers(self._task.metrics_on(self._module, own))
         facts = {
-            "received_examples": len(self._own),
+            "received_examples": len(own),
             "received_loss": metrics.pop("loss"),
             "received_accuracy": metrics.pop("accuracy", None),
         }
         return facts, metrics
-
-    @cached_property
-    def _own(self) -> Examples:
-        """The examples on which the device evaluates models: those that it holds out or, if there
-        are none, those on which it trains."""
-        return self._task.validation(self.index) or self.examples
 
     def job(self, call: Call, step: int) -> Job:
         """The training for a call, to be done with that of other devices.
@@ -259,7 +256,7 @@ class Learner:
             step: the step of the device's life at which it was called.
         """
         local = self.memory.before(call.key.round).local
-        return Job(self.client, self._examples(self._acting(call.key.round, step)), local)
+        return Job(self.client, self.examples(self._acting(call.key.round, step)), local)
 
     def judgement_of(self, call: Call) -> ModelJudgement | None:
         """The decision about a call that the device has remembered, with the update if it accepted;
@@ -301,7 +298,7 @@ class Learner:
         """
         assert self._judge is not None
         before = self._settled(call, before)
-        examples = self._examples(self._acting(call.key.round, step))
+        examples = self.examples(self._acting(call.key.round, step))
         with training_errors(self.client):
             trained = train(
                 self._task,
@@ -323,9 +320,10 @@ class Learner:
         any."""
         return self._faults.at(round, step) if self.faulty else None
 
-    def _examples(self, faults: ActingFaults | None) -> Examples:
+    def examples(self, faults: ActingFaults | None = None) -> Examples:
         """The examples on which the device trains, which faults may have poisoned."""
-        return faults.poison(self.examples, _outputs(self._module)) if faults else self.examples
+        held = self._task.client(self.index) if self._kept is None else self._kept
+        return faults.poison(held, _outputs(self._module)) if faults else held
 
     def give_up(
         self, call: Call, before: State, life: Row, judgement: ModelJudgement | None = None
@@ -451,8 +449,8 @@ class Learner:
         """What follows for this device from the training that the server announced; computed once,
         and asked for several times in every round."""
         if (own := self._own_work) is None or own.announced is not work:
-            training = work.training.of_device(self.client, len(self.examples))
-            seen = training.examples_seen(len(self.examples))
+            training = work.training.of_device(self.client, self.held)
+            seen = training.examples_seen(self.held)
             varies = self.line.varies
             own = self._own_work = _OwnWork(
                 work,

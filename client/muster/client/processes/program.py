@@ -21,7 +21,6 @@ from muster.client.connection.link import ServerLink
 from muster.client.connection.slots import SlotClient, Slots
 from muster.client.connection.transport_errors import least_wait_s
 from muster.client.device.learner import Learner
-from muster.client.device.memory import BODY_BYTES
 from muster.client.device.policy import AlwaysAccept, DevicePolicy
 from muster.client.device.session import SessionEvent, SessionPhase
 from muster.client.device.training_config import TrainingConfig
@@ -79,8 +78,7 @@ class Pack:
         masks = None
         if config.mask is not None:
             masks = GroupMasks(config.mask, layout, config.capacity, config.seed)
-        # The updates of many devices would keep the disk busy, and training again is as fast.
-        body_bytes = BODY_BYTES if len(config.devices) == 1 else 0
+        alone = len(config.devices) == 1
         folder = Path(config.folder)
         self._devices = {
             member.client: Learner(
@@ -88,7 +86,7 @@ class Pack:
                 task,
                 module,
                 folder / member.client,
-                body_bytes,
+                alone,
                 config.compression,
                 config.line,
                 lockstep,
@@ -105,7 +103,7 @@ class Pack:
         self._identities = [
             Identity(
                 member.client,
-                len(self._devices[member.client].examples),
+                self._devices[member.client].held,
                 config.capacity,
                 member.z,
             )
