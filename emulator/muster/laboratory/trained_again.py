@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from muster.common.errors import ConfigError, RunFailed
+from muster.common.errors import MusterError
 from muster.common.facts import FACTS
 from muster.common.life_record import write_life
 from muster.emulator.records.life import life_of_run
@@ -81,7 +81,7 @@ def check_training(evidence: Evidence, log: CheckLog) -> None:
                 return
             write_life(life, record)
             simulate_run(scenario, played)
-        except (ConfigError, RunFailed) as error:
+        except MusterError as error:
             log.skip(f"{_WHAT}: the run cannot be played again: {error}")
             return
         again = Evidence.of(played)
