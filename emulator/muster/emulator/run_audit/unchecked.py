@@ -40,20 +40,9 @@ UNCHECKED = (
         ),
     ),
     Unchecked(
-        "the training losses of updates, and facts that the rule does not use",
-        "the audit does not train again",
-        (
-            "* ledger contributions.loss*",
-            "* ledger contributions.initial_loss*",
-            "* ledger contributions.gradient_norm*",
-            "* ledger contributions.*steps_size*",
-        ),
-    ),
-    Unchecked(
-        "`scenario.toml` together with its hashes: how devices train, and the data of the task",
-        "the audit does not train again (`--evaluate` opens the task, and finds other data)",
-        ("* scenario.toml training.*, and what follows", "* scenario.toml task.*, and what follows",
-         "* scenario.toml groups.training*, and what follows"),
+        "the training losses of updates that did not count",
+        "`--train` trains again only what counted",
+        ("* ledger contributions.loss*",),
     ),
     Unchecked(
         "`scenario.toml` together with its hashes: settings that have decided nothing in this run",
@@ -74,21 +63,12 @@ UNCHECKED = (
         ("delete setup/server.json *",),
     ),
     Unchecked(
-        "the loss of a version, together with journal and summary",
-        "its content is not there; `server.keep_updates` and `--evaluate` have it measured again",
-        ("* ledger evaluations.loss, and what follows", "* ledger evaluations.accuracy, and*",
-         "* ledger evaluations.metrics*", "* ledger group_evaluations.*", "* ledger device_eval*"),
-    ),
-    Unchecked(
-        "the SHA-256 of a version",
-        "its content is not there; with `server.keep_updates` it is made again",
-        ("* ledger versions.sha256*",),
-    ),
-    Unchecked(
-        "accuracies, losses and curves that rational devices have reported, where no decision and "
-        "no weight follows from them",
-        "the audit does not train again",
-        ("* ledger valuations.*",),
+        "in a run of rational devices: how they train, losses, versions whose content is not "
+        "there, and accuracies, losses and curves that devices have reported, where no decision "
+        "and no weight follows from them",
+        "such a run cannot be trained again from its record",
+        ("* ledger valuations.*", "* ledger versions.sha256*", "* ledger evaluations.loss, and*",
+         "* ledger evaluations.accuracy, and*", "* ledger contributions.initial_loss*"),
     ),
     Unchecked(
         "peak memory, processes, traffic of gateways, measurements of links, the text of warnings "
