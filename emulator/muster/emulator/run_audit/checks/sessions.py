@@ -70,10 +70,6 @@ def _check_moments(events: Sequence[Event], log: CheckLog) -> None:
             continue
         before, after = _neighbours(moments, place)
         between = before is None or after is None or before > after or before <= at <= after
-        if place == 0 and after is not None:
-            between = at <= after
-        if place == len(moments) - 1 and before is not None:
-            between = at >= before
         log.require(between, f"moment of {name}", f"from {before!r} to {after!r}", at,
                     round if isinstance(round, int) else None)  # fmt: skip
 
