@@ -11,6 +11,7 @@ from tests.tampering.runs import make
 from muster.emulator.run_audit.evidence import Evidence
 from muster.emulator.run_audit.result import AuditCheck, CheckLog
 from muster.laboratory.trained_again import check_training
+from muster.simulation.history import History
 
 
 def checked(folder: Path) -> AuditCheck:
@@ -83,3 +84,18 @@ def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
     import shutil
 
     return lambda folder: Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def test_an_interrupt_closes_the_history_that_is_played(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[History]()
+
+    def interrupted(history: History) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(History, "play", interrupted)
+    monkeypatch.setattr(History, "close", closed.append)
+    with pytest.raises(KeyboardInterrupt):
+        checked(finished)
+    assert len(closed) == 1

@@ -94,7 +94,11 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
             most_steps=math.inf,
             evaluation=_begin,
         )
-        outcome = history.play()
+        try:
+            outcome = history.play()
+        except BaseException:  # an interrupt, for example
+            history.close()
+            raise
     try:
         if outcome.violations:
             raise RunFailed("; ".join(outcome.violations))
