@@ -89,13 +89,17 @@ def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
 def test_an_interrupt_closes_the_history_that_is_played(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed = list[History]()
+    closed, close = list[History](), History.close
 
     def interrupted(history: History) -> None:
         raise KeyboardInterrupt
 
+    def closing_it(history: History) -> None:
+        closed.append(history)
+        close(history)
+
     monkeypatch.setattr(History, "play", interrupted)
-    monkeypatch.setattr(History, "close", closed.append)
+    monkeypatch.setattr(History, "close", closing_it)
     with pytest.raises(KeyboardInterrupt):
         checked(finished)
     assert len(closed) == 1
