@@ -286,3 +286,11 @@ def test_every_module_that_is_started_as_a_program_does_something() -> None:
     for name in found:
         path = modules().get(f"{name}.__main__") or modules()[name]
         assert "__main__" in path.name or 'if __name__ == "__main__":' in path.read_text(), name
+
+
+def test_no_data_is_committed_that_makes_every_clone_slow() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split("\0")
+    files = [ROOT / name for name in listed if name]
+    assert [path.name for path in files if path.is_file() and path.stat().st_size > 1 << 20] == []

@@ -15,6 +15,9 @@ from muster.tasks.files import directory_of
 
 
 def main() -> int:
+    if len(sys.argv) != 2 or not sys.argv[1].endswith(".npz"):
+        print(__doc__, file=sys.stderr)
+        return 2
     try:
         data = idx("mnist", directory_of("mnist", None))
     except ConfigError as error:
