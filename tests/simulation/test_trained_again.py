@@ -1,5 +1,6 @@
 """`muster audit --train`: a run is played again from its life record."""
 
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -81,8 +82,6 @@ def test_a_run_that_goes_on_is_not_played_again(
 
 @pytest.fixture
 def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
-    import shutil
-
     return lambda folder: Path(shutil.copytree(folder, tmp_path / "copy"))
 
 

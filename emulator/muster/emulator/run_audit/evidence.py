@@ -218,7 +218,7 @@ class Evidence:
     @cached_property
     def set_back(self) -> bool:
         """Whether the clock of a server was set back during the run, as the journal tells."""
-        told = [event["at"] for event in self.events() if event.get("role") == "server"]
+        told = (event["at"] for event in self.events() if event.get("role") == "server")
         return any(later < earlier for earlier, later in itertools.pairwise(told))
 
     @property

@@ -13,8 +13,8 @@ _SKEW_S = 86_400.0
 _SLACK_S = 1.0
 """Most seconds by which a clock may be set back during a run, or be read late."""
 
-_READ_S = 0.05
-"""Most seconds between two readings of clocks for one moment, on a machine that is not too busy."""
+_CLOCKS_S = 0.05
+"""Most seconds, beside a thousandth, by which two clocks measure the same time differently."""
 
 
 def check_moments(evidence: Evidence, log: CheckLog) -> None:
@@ -87,7 +87,7 @@ def _check_work(evidence: Evidence, log: CheckLog) -> None:
         if (call := evidence.committed.get(row["call_round"])) is None:
             continue
         worked = (row["train_s"] or 0.0) + (row["transfer_s"] or 0.0)
-        most = 1.001 * (row["at"] - call["opened_at"]) + max(_READ_S, _slack_s(evidence))
+        most = 1.001 * (row["at"] - call["opened_at"]) + max(_CLOCKS_S, _slack_s(evidence))
         log.require(worked <= most, "seconds of training and transfers", f"at most {most!r}",
                     worked, row["round"], row["client"])  # fmt: skip
 
@@ -128,8 +128,8 @@ def _check_transfers(evidence: Evidence, run: Row, ended: float | None, log: Che
 CHECKS = (
     Check(
         "moments",
-        "Rounds, answers, evaluations and transfers lie within the run, in the order in which they "
-        "must have come.",
+        "Enrollments, rounds, answers, evaluations and transfers lie within the run, in the order "
+        "in which they must have come, and training lies between a call and what became of it.",
         check_moments,
     ),
 )

@@ -223,7 +223,8 @@ CHECKS = (
     Check(
         "updates",
         "Examples, local steps, mask, and the bytes of an update are those of its device, its call "
-        "and its codec. Rows are only added, each with the commit of its round.",
+        "and its codec; what nobody has asked a device to measure is not there. Rows are only "
+        "added, each with the commit of its round.",
         check_updates,
     ),
     Check(
