@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from muster.common.errors import MusterError
 from muster.common.facts import FACTS
@@ -16,7 +16,7 @@ from muster.common.life_record import write_life
 from muster.emulator.records.life import life_of_run
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence
-from muster.emulator.run_audit.leaves import compare
+from muster.emulator.run_audit.leaves import compare, pairs, table_of
 from muster.emulator.run_audit.result import CheckLog
 from muster.laboratory.grades import GRADES
 from muster.laboratory.replay import made_elsewhere, played_scenario, uncertain
@@ -32,11 +32,14 @@ class DecidedRows(NamedTuple):
         rows: a query for the rows.
         key: the columns by which a row is found.
         columns: the values that follow from training.
+        all: whether the run has all rows that follow from training. (It evaluates fewer versions if
+            it makes them faster than it can evaluate.)
     """
 
     rows: str
     key: Sequence[str]
     columns: Sequence[str]
+    all: bool = True
 
 
 _MEASURED = ("loss", "accuracy", "metrics")
@@ -45,13 +48,20 @@ DECIDED_BY_TRAINING = (
     DecidedRows(
         "SELECT * FROM contributions WHERE outcome = 'folded'",
         ("call_round", "client"),
-        ("examples", "steps", "loss", *FACTS, "received_metrics"),
+        ("examples", "steps", "loss", *FACTS, "received_metrics", "weight"),
     ),
     DecidedRows("SELECT * FROM versions", ("version",), ("sha256",)),
-    DecidedRows("SELECT * FROM evaluations", ("version",), _MEASURED),
-    DecidedRows("SELECT * FROM group_evaluations", ("version", "group"), ("examples", *_MEASURED)),
+    DecidedRows("SELECT * FROM rounds", ("round",), ("normaliser",)),
+    DecidedRows("SELECT * FROM estimates", ("round", "name"), ("value",)),
+    DecidedRows("SELECT * FROM evaluations", ("version",), _MEASURED, all=False),
     DecidedRows(
-        "SELECT * FROM device_evaluations", ("version", "client"), ("examples", *_MEASURED)
+        "SELECT * FROM group_evaluations", ("version", "group"), ("examples", *_MEASURED), all=False
+    ),
+    DecidedRows(
+        "SELECT * FROM device_evaluations",
+        ("version", "client"),
+        ("examples", *_MEASURED),
+        all=False,
     ),
 )
 
@@ -91,17 +101,29 @@ def check_training(evidence: Evidence, log: CheckLog) -> None:
 
 
 def _compare(evidence: Evidence, again: Evidence, decided: DecidedRows, log: CheckLog) -> None:
-    """Compare the values of every row that both runs have."""
-    expected = {tuple(row[k] for k in decided.key): row for row in again.rows(decided.rows)}
+    """Compare the rows of both runs, and the values in them."""
+    expected, found = (
+        {tuple(row[name] for name in decided.key): row for row in run.rows(decided.rows)}
+        for run in (again, evidence)
+    )
     table = decided.rows.split()[3]
-    for row in evidence.rows(decided.rows):
-        key = tuple(row[name] for name in decided.key)
-        if (right := expected.get(key)) is None:
-            continue
-        named = dict(zip(decided.key, key, strict=True))
-        where = "".join(f", {name} {value}" for name, value in named.items())
-        for name in decided.columns:
-            compare(log, f"{name} in {table}{where}, trained again", right[name], row[name])
+    for key in {**expected, **found} if decided.all else found:
+        named = zip(decided.key, key, strict=True)
+        where = "".join(f", {name} {value}" for name, value in named)
+        right, row = expected.get(key), found.get(key)
+        log.compare(f"row in {table}{where}, trained again", right is not None, row is not None)
+        if right is not None and row is not None:
+            for name in decided.columns:
+                _compare_values(log, f"{name} in {table}{where}", right[name], row[name])
+
+
+def _compare_values(log: CheckLog, what: str, right: Any, found: Any) -> None:
+    """Compare two values, which may be tables as JSON."""
+    if isinstance(right, str) and isinstance(found, str) and right.startswith("{"):
+        right, found = table_of(right), table_of(found)
+    for place, one, other in pairs(right, found):
+        where = f" {place}" if place else ""
+        compare(log, f"{what}{where}, trained again", one, other)
 
 
 CHECKS = (

@@ -149,7 +149,7 @@ def _decided(call: ReplayedCall, row: Row) -> ReplayedCall:
     if call.decision == "accept" and row["reason"] == "training failed":
         return replace(call, decision="abort", reason="training failed")
     if call.decision in ("accept", "abort") and row["reason"] in ("no gain", "valuation"):
-        return replace(call, decision="decline", reason=row["reason"], modelled_s=row["modelled_s"])
+        return replace(call, decision="decline", reason=row["reason"], modelled_s=0.0)
     return call
 
 

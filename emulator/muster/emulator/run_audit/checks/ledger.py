@@ -106,11 +106,14 @@ def check_contributions(evidence: Evidence, log: CheckLog) -> None:
 
 def check_weights(evidence: Evidence, log: CheckLog) -> None:
     """The sum, the largest and the effective number of the weights are right."""
-    for row in evidence.rows("SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"):
-        round, folded = row["round"], evidence.folded(row["round"])
-        weights = [update["weight"] for update in folded]
-        if None in weights or not weights:
+    for round, row in evidence.committed.items():
+        weights = [update["weight"] for update in evidence.folded(round)]
+        if None in weights:
             continue  # another check reports it
+        if not weights:
+            for name in ("normaliser", "weight_sum", "weight_max", "effective_size"):
+                log.compare(f"{name} of a round without updates", None, row[name], round)
+            continue
         total, squares = math.fsum(weights), math.fsum(weight * weight for weight in weights)
         log.compare("sum of the weights", total, row["weight_sum"], round)
         log.compare("largest weight", max(weights), row["weight_max"], round)

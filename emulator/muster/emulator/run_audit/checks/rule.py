@@ -50,7 +50,10 @@ def check_weighing(evidence: Evidence, log: CheckLog) -> None:
     elif isinstance(config := repeatable(evidence), str):
         log.skip(config)
     else:
-        Repetition(evidence, log, config, None).rounds()
+        repetition = Repetition(evidence, log, config, None)
+        if repetition.rounds() and repetition.has_state:
+            states = evidence.one("SELECT count(*) FROM aggregator_state")
+            log.require(states > 0, "states of the rule", "one, which it has returned", states)
 
 
 def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
@@ -130,6 +133,12 @@ class Repetition:
         self._makes_again = folder is not None
         self._format = config.sum_format
         self._header = safetensors_header(config.tensors)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the rule has returned a state for the newest round, and it is known."""
+        state = self.replay.state
+        return not isinstance(state, UnknownState) and bool(state)
 
     def compare_initial(self) -> None:
         """Compare version 0 with the ledger."""

@@ -1,11 +1,14 @@
 """Checks of traffic: the bytes of models and updates, by call, by round and in all."""
 
 import math
+from collections import defaultdict
+from itertools import pairwise
 
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.leaves import compare
 from muster.emulator.run_audit.result import CheckLog
+from muster.wire import INLINE_BYTES
 
 _ENDINGS = ("complete", "cut off", "broken")
 
@@ -48,6 +51,9 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
         if call in up:
             log.compare("bytes of its updates", up[call], row["up"], *call)
         else:
+            inside = row["up"] <= INLINE_BYTES
+            log.require(inside, "bytes of updates inside their answers", f"at most {INLINE_BYTES}",
+                        row["up"], *call)  # fmt: skip
             inline_up += row["up"]
         of_round[call[0]] = of_round.get(call[0], 0) + row["up"]
         expected = called.get(call, 0) + down.get(call, 0) if row["examples"] else 0
@@ -102,6 +108,40 @@ def check_transfers(evidence: Evidence, log: CheckLog) -> None:
         ways = row["direction"] in ("up", "down")
         log.require(ways, "direction of the transfer", "up or down", row["direction"], *at)
         _check_numbers(row, log)
+    if evidence.undisturbed and not evidence.reconnected and not evidence.revoked:
+        _check_order(evidence, log)
+        _check_sums(evidence, log)
+
+
+def _check_order(evidence: Evidence, log: CheckLog) -> None:
+    """A device works for one round after the other."""
+    rounds = defaultdict[str, list[int]](list)
+    for row in evidence.rows("SELECT round, client FROM main.transfers ORDER BY rowid"):
+        rounds[row["client"]].append(row["round"])
+    for client, entered in rounds.items():
+        for before, round in pairwise(entered):
+            log.require(before <= round, "round of the transfer", f"{before} or a later one", round,
+                        round, client)  # fmt: skip
+
+
+def _check_sums(evidence: Evidence, log: CheckLog) -> None:
+    """What devices send for a sum: the same steps for all members of a secure sum, and one partial
+    sum of a process."""
+    sent = defaultdict[tuple[int, str], list[int]](list)
+    for row in evidence.rows("SELECT * FROM main.transfers WHERE direction = 'up' ORDER BY rowid"):
+        if row["ending"] == "complete":
+            sent[row["round"], row["client"]].append(row["bytes"])
+    held = _held(evidence)
+    for round in evidence.committed:
+        members = {row["client"] for row in evidence.folded(round)}
+        if evidence.secure is not None:
+            steps = {client: sent[round, client] for client in sorted(members)}
+            for client in steps:
+                log.compare("bytes of its steps for the sum", [*steps.values()][0], steps[client],
+                            round, client)  # fmt: skip
+        elif members & held:
+            log.require(any(sent[round, client] for client in held), "transfers of partial sums",
+                        "one of every process", 0, round)  # fmt: skip
 
 
 def _check_numbers(row: Row, log: CheckLog) -> None:
@@ -124,7 +164,9 @@ CHECKS = (
     ),
     Check(
         "transfers",
-        "Every transfer belongs to a call, and its rate is its bytes by its seconds.",
+        "Every transfer belongs to a call, and its rate is its bytes by its seconds. A device works "
+        "for one round after the other, and all members of a secure sum send as many bytes in each "
+        "step.",
         check_transfers,
     ),
 )
