@@ -11,11 +11,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.tampering.forgers import opened, repair_all
+from tests.tampering.forgers import journal, opened, repair_all
+from tests.tampering.runs import run
 from tests.tampering.tamperings import Tampering
 
 from muster.common.errors import MusterError
 from muster.emulator.run_audit.auditing import results
+from muster.emulator.scenario.reading import read_scenario
 from muster.laboratory.trained_again import CHECKS
 from muster.server.account.tables import LEDGER_TABLES
 
@@ -26,12 +28,15 @@ class Found(NamedTuple):
     Attributes:
         by: the check that finds it, or how the folder is refused; empty: it is silent.
         sentence: the first difference.
+        honest: whether the folder is what an honest run of its scenario leaves, but for moments, so
+            that no audit could find anything.
     """
 
     kind: str
     tampering: Tampering
     by: str
     sentence: str = ""
+    honest: bool = False
 
 
 def play(kind: str, folder: Path, chosen: Sequence[Tampering], seed: int = 1) -> Iterator[Found]:
@@ -47,7 +52,10 @@ def play(kind: str, folder: Path, chosen: Sequence[Tampering], seed: int = 1) ->
             shutil.copytree(folder, copy)
             random = Random(zlib.crc32(f"{seed} {kind} {tampering.name}".encode()))
             if tampering.play(copy, random) and content_of(copy) not in honest:
-                yield Found(kind, tampering, *judged(copy))
+                by, sentence = judged(copy)
+                scenario = tampering.subject.startswith("scenario.toml ")
+                honest = scenario and not by and is_honest(copy, Path(scratch) / "again")
+                yield Found(kind, tampering, by, sentence, honest)
 
 
 def content_of(folder: Path) -> Mapping[str, Any]:
@@ -71,6 +79,52 @@ def content_of(folder: Path) -> Mapping[str, Any]:
                 else json.loads(found[name])
             )
     return found
+
+
+def is_honest(folder: Path, again: Path) -> bool:
+    """Whether a run of the scenario in a folder leaves the same, but for moments.
+
+    Args:
+        again: where the run is made.
+    """
+    shutil.rmtree(again, ignore_errors=True)
+    run(read_scenario(folder / "scenario.toml"), again)
+    return _timeless(again) == _timeless(folder)
+
+
+def _timeless(folder: Path) -> Mapping[str, Any]:
+    """What a folder says, without moments, durations and memory."""
+    content = dict(content_of(folder))
+    with opened(folder) as ledger:
+        for table in LEDGER_TABLES:
+            names = ", ".join(f'"{column.name}"' for column in table.columns
+                              if not _is_moment(column.name))  # fmt: skip
+            rows = ledger.execute(f"SELECT {names} FROM {table.name}")
+            content[table.name] = sorted(map(repr, map(tuple, rows)))
+    content["journal.jsonl"] = sorted(repr(_without_moments(event)) for event in journal(folder))
+    for name in ("summary.json", "setup/server.json"):
+        content[name] = _without_moments(json.loads((folder / name).read_text()))
+    content["scenario.toml"] = read_scenario(folder / "scenario.toml").model_dump()
+    del content["inputs"], content["setup/server.json"]["inputs"]  # the hashes of these
+    return {name: value for name, value in content.items() if not name.startswith(_ELSEWHERE)}
+
+
+_ELSEWHERE = ("devices", "logs", "setup/secrets", "setup/run", "address.json")
+
+
+def _is_moment(name: str) -> bool:
+    return name in _MOMENTS or name.endswith(("_at", "seconds", "_rss_mib", "_bps"))
+
+
+_MOMENTS = frozenset({"at", "train_s", "transfer_s", "wait_s", "wall_s", "sum", "run", "id"})
+"""Moments, durations, and what follows from them."""
+
+
+def _without_moments(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = value.items()
+        return {name: _without_moments(item) for name, item in kept if not _is_moment(name)}
+    return [_without_moments(item) for item in value] if isinstance(value, list) else value
 
 
 def judged(folder: Path) -> tuple[str, str]:

@@ -156,7 +156,11 @@ def scenario(**sections: Any) -> Scenario:
 
 def make(kind: str, folder: Path) -> Path:
     """Run the scenario of a kind, and leave in its folder what `muster run` would leave."""
-    made = scenario(**KINDS[kind])
+    return run(scenario(**KINDS[kind]), folder)
+
+
+def run(made: Scenario, folder: Path) -> Path:
+    """Run a scenario, and leave in its folder what `muster run` would leave."""
     simulate_run(made, folder)
     write_inputs(made, folder)
     (folder / "manifest.json").unlink()  # who tampers can write it again

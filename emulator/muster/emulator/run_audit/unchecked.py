@@ -82,6 +82,17 @@ UNCHECKED = (
          "* ledger contributions.error, and what follows"),
     ),
     Unchecked(
+        "the version from which an update was trained that did not count",
+        "its device says so, and its round may be another one",
+        ("* ledger contributions.base_version*",),
+    ),
+    Unchecked(
+        "the place in `memory.bin` for the update before the newest one of a device, and bits of a "
+        "kept sum that are below the precision of the model",
+        "nothing follows from them",
+        ("change file memory.bin", "change file sums/*.bin"),
+    ),
+    Unchecked(
         "the event of an answer whose update is in the journal, too",
         "an update that overtakes its answer is enough",
         ("* journal answered*",),

@@ -1,6 +1,6 @@
 """Checks of runs with secure sums: who is in them, and that nobody's update is in the folder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from shutil import copyfile
@@ -58,6 +58,22 @@ def _check_round(
         if here:
             expected = f"at least {least} of {of}"
             log.require(here >= least, "members of the sum", expected, here, round)
+        if evidence.undisturbed and not evidence.reconnected:
+            _check_steps(
+                evidence, log, round, members & {asked[at]["client"] for at in part.places}
+            )
+
+
+def _check_steps(evidence: Evidence, log: CheckLog, round: int, members: Set[str]) -> None:
+    """Compare what the members of a sum sent in each of its steps: as many bytes."""
+    sent = {client: list[int]() for client in sorted(members)}
+    query = "SELECT * FROM main.transfers WHERE round = ? AND direction = 'up' ORDER BY rowid"
+    for row in evidence.rows(query, round):
+        if row["client"] in sent and row["ending"] == "complete":
+            sent[row["client"]].append(row["bytes"])
+    for client, steps in sent.items():
+        right = next(iter(sent.values()))
+        log.compare("bytes of its steps for the sum", right, steps, round, client)
 
 
 def check_hidden(evidence: Evidence, log: CheckLog) -> None:
@@ -97,7 +113,8 @@ CHECKS = (
     Check(
         "members of secure sums",
         "Only with `server.secure`: the updates in every sum are of devices that have answered, "
-        "and at least as many as the threshold; with `keep_sums` there is a sum for every version.",
+        "and at least as many as the threshold, and all of a sum send as many bytes in each of its "
+        "steps; with `keep_sums` there is a sum for every version.",
         check_members,
     ),
     Check(

@@ -12,6 +12,7 @@ from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.result import CheckLog, sha256, sha256_of
 from muster.emulator.run_audit.vectors import INITIAL, initial_of
 from muster.server.account.round_files import model_name, state_name
+from muster.server.updates.kept import SUMS, UPDATES
 from muster.server.updates.memory import MEMORY
 
 _PAGE = 4096
@@ -111,6 +112,11 @@ def check_empty(evidence: Evidence, log: CheckLog) -> None:
     query = "SELECT DISTINCT round FROM estimates WHERE round > 0 ORDER BY round"
     for (round,) in evidence.rows(query):
         log.require(round in evidence.committed, "round of an estimate", "a committed one", round)
+    kept = {UPDATES: evidence.server.get("keep_updates"),
+            SUMS: evidence.secure is not None and evidence.secure.keep_sums}  # fmt: skip
+    for folder in (folder for folder, used in kept.items() if not used):
+        found = sorted(path.name for path in (evidence.folder / folder).glob("*"))
+        log.compare(f"files in {folder}, which the scenario does not keep", [], found)
     if isinstance(evidence.planned, str):
         return
     groups = evidence.planned.groups
@@ -176,8 +182,9 @@ CHECKS = (
         check_states,
     ),
     Check(
-        "tables that stay empty",
-        "There is no work over shared links without any, and nothing in the table `faults`.",
+        "what stays empty",
+        "There is no work over shared links without any, nothing in the table `faults`, and no "
+        "kept updates or sums that the scenario does not ask for.",
         check_empty,
     ),
     Check(

@@ -144,7 +144,7 @@ def _check_fate(row: Row, bases: Mapping[int, int], log: CheckLog) -> None:
     log.require(row["reason"] in known, "reason", shown, row["reason"], *at)
     if row["outcome"] != "folded":
         log.compare("round", row["call_round"], row["round"], *at)
-    if row["outcome"] != "refused" and row["call_round"] in bases:
+    if row["outcome"] == "dropped" and row["call_round"] in bases:
         log.compare("base version", bases[row["call_round"]], row["base_version"], *at)
     if row["outcome"] not in ("folded", "late"):
         log.compare("staleness", 0, row["staleness"], *at)
