@@ -39,7 +39,8 @@ def main() -> int:
             _print(f"{kind}: {_rate(here)}, {time.monotonic() - began:.0f} s")
             for each in here:
                 if each.by in ("", "CRASH"):
-                    why = "" if excused(each.tampering.name) else "  NOT EXCEPTED"
+                    why = "  an honest run leaves the same" if each.honest else ""
+                    why = why or ("" if excused(each.tampering.name) else "  NOT EXCEPTED")
                     _print(f"  {each.tampering.name}{why}{each.sentence}")
     _table(found)
     forms = {"in one place": (False, ""), "ledger, made to agree": (True, "ledger"),
@@ -52,7 +53,12 @@ def main() -> int:
         ]
         _print(f"{form}: {_rate(of_form)}")
     _print(f"together: {_rate(found)}")
-    silent = [each for each in found if not each.by and not excused(each.tampering.name)]
+    _print(f"but for honest folders: {_rate([each for each in found if not each.honest])}")
+    silent = [
+        each
+        for each in found
+        if not each.by and not each.honest and not excused(each.tampering.name)
+    ]
     return int(bool(silent))
 
 

@@ -71,18 +71,21 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
 
 
 def _check_packs(evidence: Evidence, log: CheckLog) -> None:
-    """A round calls the devices of a process with one message, which has the model once."""
+    """A round calls the devices of a process with one message, which has the model once, unless
+    devices of their group fetch it in chunks."""
     if isinstance(planned := evidence.planned, str) or evidence.mode["kind"] == "buffered":
         return
-    models = defaultdict[tuple[int, str], int](int)
-    packs = packs_by_group(planned, evidence.residents).values()
-    pack_of = {client: pack for of in packs for pack, clients in of.items() for client in clients}
-    for row in evidence.rows("SELECT round, client, bytes_down FROM answers"):
-        pack = pack_of.get(row["client"], row["client"])
-        models[row["round"], pack] += row["bytes_down"] > 0
-    inside = int(any(models.values()))
-    for (round, pack), found in models.items():
-        log.compare(f"models inside the calls of {pack}", inside, found, round)
+    query = "SELECT round, client, bytes_down FROM answers"
+    called = {(round, client): size for round, client, size in evidence.rows(query)}
+    for packs in packs_by_group(planned, evidence.residents).values():
+        pack_of = {client: pack for pack, clients in packs.items() for client in clients}
+        models = defaultdict[tuple[int, str], int](int)
+        for (round, client), size in called.items():
+            if client in pack_of:
+                models[round, pack_of[client]] += size > 0
+        inside = int(any(models.values()))
+        for (round, pack), found in models.items():
+            log.compare(f"models inside the calls of {pack}", inside, found, round)
 
 
 def _held(evidence: Evidence) -> set[str]:
