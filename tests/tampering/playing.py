@@ -46,12 +46,12 @@ def play(kind: str, folder: Path, chosen: Sequence[Tampering], seed: int = 1) ->
         copy = Path(scratch) / "run"
         shutil.copytree(folder, copy)
         repair_all(copy)
-        honest = content_of(folder), content_of(copy)
+        unchanged = content_of(folder), content_of(copy)
         for tampering in chosen:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(folder, copy)
             random = Random(zlib.crc32(f"{seed} {kind} {tampering.name}".encode()))
-            if tampering.play(copy, random) and content_of(copy) not in honest:
+            if tampering.play(copy, random) and content_of(copy) not in unchanged:
                 by, sentence = judged(copy)
                 scenario = tampering.subject.startswith("scenario.toml ")
                 honest = scenario and not by and is_honest(copy, Path(scratch) / "again")
