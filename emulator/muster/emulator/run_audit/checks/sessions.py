@@ -96,7 +96,7 @@ def check_sessions(evidence: Evidence, log: CheckLog) -> None:
             starts += 1
             _check_start(evidence, event, run, log)
         elif name == Enrolled.name:
-            sessions[client] += 1
+            sessions[client] += not ends  # the ledger is closed
             first.setdefault(client, event.get("at", 0.0))
         elif name == Attended.name:
             log.require(sessions[client] > 0, "session of a device that attends", "one", "none",
