@@ -168,6 +168,22 @@ def test_another_deadline_mode_or_selection_needs_a_lower_grade(
     assert numbers_of(found)["grade"] == "life"
 
 
+def test_a_run_that_was_interrupted_has_no_model_to_compare(
+    recorded: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(scenario: Scenario, folder: Path) -> str:
+        raise KeyboardInterrupt
+
+    run = recorded(3)
+    monkeypatch.setattr("muster.laboratory.what_if.simulate_run", interrupted)
+    found = what_if([run], out=tmp_path / "out")
+    assert f"{UNCHANGED}: the same model in 0 of 0 runs; 1 of 1 runs have no model" in describe(
+        found
+    )
+    assert not found.same_model
+    assert [pair["same_model"] for pair in numbers_of(found)["pairs"]] == [None]
+
+
 def test_devices_that_were_not_called_decline_and_are_counted(
     recorded: Record, tmp_path: Path
 ) -> None:

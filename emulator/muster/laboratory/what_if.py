@@ -49,7 +49,7 @@ class WhatIf:
         grade: what was taken from the records.
         comparison: the recorded runs, as its first variant, beside the played ones.
         pairs: one row for every played run: variant, seed, whether its model is that of the
-            recorded run (`same_model`), and the number of rounds.
+            recorded run (`same_model`; None: it has no model), and the number of rounds.
         represented: one row for every variant and group: the share of the weight that its updates
             had, as the mean over the versions of all runs.
         uncertain: the number of recorded calls for which a device may have trained without a known
@@ -71,7 +71,7 @@ class WhatIf:
     @property
     def same_model(self) -> bool:
         """Whether all played runs have ended with the models of the recorded ones."""
-        return bool(self.pairs["same_model"].all())
+        return bool(self.pairs["same_model"].eq(True).all())
 
 
 def what_if(
@@ -201,8 +201,9 @@ def _results(
     models = runs[runs["variant"] == RECORDED].set_index("seed")["model_sha256"]
     played = runs[runs["variant"] != RECORDED]
     pairs = played[["variant", "seed", "rounds"]].reset_index(drop=True)
-    same = played["model_sha256"].to_numpy() == played["seed"].map(models).to_numpy()
-    pairs.insert(2, "same_model", same & played["model_sha256"].notna().to_numpy())
+    made = zip(played["model_sha256"].tolist(), played["seed"].map(models).tolist(), strict=True)
+    same = [bool(model == other) if isinstance(model, str) else None for model, other in made]
+    pairs.insert(2, "same_model", pd.Series(same, dtype=object))
     places = zip(runs["folder"].tolist(), runs["variant"].tolist(), strict=True)
     shares = [
         _shares(comparison.folder / folder, variant)
@@ -254,8 +255,13 @@ def describe(found: WhatIf) -> str:
 def _verdicts(found: WhatIf) -> Iterator[str]:
     """What is to be said about the models, one sentence for each variant."""
     for variant, pairs in found.pairs.groupby("variant", sort=False):
-        same, runs = int(pairs["same_model"].sum()), len(pairs)
-        yield f"{variant}: the same model as recorded in {same} of {runs} runs"
+        ended = pairs["same_model"].dropna()
+        same, runs = int(ended.sum()), len(ended)
+        if runs == len(pairs):
+            yield f"{variant}: the same model as recorded in {same} of {runs} runs"
+        else:
+            left = f"{len(pairs) - runs} of {len(pairs)} runs"
+            yield f"{variant}: the same model in {same} of {runs} runs; {left} have no model"
         if calls := found.unknown.get(str(variant)):
             yield (
                 f"  {calls} calls were to devices of which the record knows nothing in that round; "
