@@ -37,7 +37,7 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
         {(round, client): count for round, client, count in evidence.rows(_MOVED, way)}
         for way in ("up", "down")
     )
-    inline_up, in_all_up, of_round = 0, sum(up.values()), dict[int, int]()
+    inline_up, in_all_up = 0, sum(up.values())
     held, again = _held(evidence), evidence.reconnected
     called = {
         (row["round"], row["client"]): row["bytes_down"]
@@ -58,18 +58,11 @@ def check_traffic(evidence: Evidence, log: CheckLog) -> None:
             log.require(inside, "bytes of an update inside its answer", f"at most {INLINE_BYTES}",
                         row["largest"], *call)  # fmt: skip
             inline_up += row["up"]
-        of_round[call[0]] = of_round.get(call[0], 0) + row["up"]
         expected = called.get(call, 0) + down.get(call, 0) if row["examples"] else 0
         right = row["down"] == expected or ((again or call in down) and row["down"] < expected)
         log.require(right, "bytes of the model sent for its updates", str(expected), row["down"],
                     *call)  # fmt: skip
-    after = "SELECT count(*) FROM contributions WHERE reason = ?"
-    if held:
-        of_round.clear()
-    elif evidence.one(after, Reason.ROUND_CLOSED.value):
-        log.skip("the bytes of updates by round: one came after its round had closed")
-        of_round.clear()
-    _check_rounds(evidence, log, of_round)
+    _check_rounds(evidence, log)
     _check_packs(evidence, log)
     totals = "SELECT coalesce(sum(bytes_{0}), 0) + (SELECT bytes_{0} FROM run) FROM rounds"
     log.compare("bytes up of all rounds", in_all_up + inline_up, evidence.one(totals.format("up")))
@@ -100,19 +93,24 @@ def _held(evidence: Evidence) -> set[str]:
     return {m.client for m in config.population if m.group in config.partial_sums}
 
 
-def _check_rounds(evidence: Evidence, log: CheckLog, up: dict[int, int]) -> None:
+def _check_rounds(evidence: Evidence, log: CheckLog) -> None:
     """Compare the bytes of every round. They travel before its commit, unless they travel in
-    chunks."""
+    chunks, or an update comes again after its round has closed."""
     chunked = evidence.one("SELECT count(*) FROM transfers") > 0
-    sums = evidence.counts("SELECT round, sum(bytes_down) FROM answers GROUP BY round")
+    down = evidence.counts("SELECT round, sum(bytes_down) FROM answers GROUP BY round")
     if chunked:
         log.skip("the bytes of single rounds: a transfer may end after the commit of its round")
         return
-    for row in evidence.rows("SELECT * FROM rounds ORDER BY round"):
-        round = row["round"]
-        if up:
-            log.compare("bytes up of the round", up.get(round, 0), row["bytes_up"], round)
-        log.compare("bytes down of the round", sums.get(round, 0), row["bytes_down"], round)
+    sent = "SELECT call_round, sum(bytes_up) FROM contributions WHERE reason IS {} {} GROUP BY 1"
+    closed = f"'{Reason.ROUND_CLOSED.value}'"
+    up = evidence.counts(sent.format("NOT", closed))
+    later = sum(evidence.counts(sent.format("", closed)).values())
+    for round, row in evidence.committed.items():
+        least = up.get(round, 0)
+        expected = f"from {least} to {least + later}" if later else str(least)
+        log.require(least <= row["bytes_up"] <= least + later, "bytes up of the round", expected,
+                    row["bytes_up"], round)  # fmt: skip
+        log.compare("bytes down of the round", down.get(round, 0), row["bytes_down"], round)
 
 
 def check_transfers(evidence: Evidence, log: CheckLog) -> None:
