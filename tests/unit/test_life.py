@@ -87,6 +87,20 @@ def test_a_device_that_comes_back_lives_on_as_if_it_had_never_gone() -> None:
         assert again.look(step).state(0) == first.look(step).state(3)
 
 
+def test_a_speed_varies_from_step_to_step_as_its_sigma_says() -> None:
+    steps = 400
+    device = DeviceSettings(examples_per_s=4, speed_sigma=0.3)
+    assert life(device=device).eventful
+    lives = DeviceSimulation(life(device=device), SEED, beings(*range(12)))
+    factors = np.array([lives.slowdown(step) for step in range(steps)])
+    assert np.median(factors) == pytest.approx(1.0, rel=0.03)
+    assert np.log(factors).std() == pytest.approx(0.3, rel=0.05)
+    assert abs(np.corrcoef(factors[:-1].ravel(), factors[1:].ravel())[0, 1]) < 0.05
+    alone = DeviceSimulation(life(device=device), SEED, beings(7))
+    assert [float(alone.slowdown(step)[0]) for step in range(steps)] == factors[:, 7].tolist()  # type: ignore[index]
+    assert lives.effort_at(3, work(12, 10.0)).train_s.tolist() == (10.0 * factors[3]).tolist()
+
+
 def test_a_device_without_a_life_costs_nothing_and_obeys() -> None:
     assert not life().eventful
     assert not life(device=DeviceSettings(profile="gateway")).eventful

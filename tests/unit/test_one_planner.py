@@ -19,6 +19,7 @@ SCENARIOS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "chance": ({**COIN, "participation": {"drop_out": 0.2, "willing": 0.8}}, {}),
     "selection": (COIN, {"selection": {"kind": "uniform", "k": 7, "over_selection": 1.3}}),
     "deadline": (SPEEDS, {"deadline_s": 2.5}),
+    "pace": ({"device": {"examples_per_s": 4, "speed_sigma": 0.4}}, {"deadline_s": 2.5}),
     "slots": ({**COIN, "shared_link": {"slots": 5, "overflow": "subset"}}, {}),
     "shared link": (
         {
@@ -63,4 +64,4 @@ def test_the_servers_rounds_give_the_same_plan(name: str, monkeypatch: pytest.Mo
         for reason, counts in one.reasons.items():
             np.testing.assert_array_equal(counts, other.reasons[reason], err_msg=str(reason))
     late = sum(int(group.late.sum()) for group in fixed.groups)
-    assert (late > 0) == (name in ("deadline", "shared link", "jitter"))
+    assert (late > 0) == (name in ("deadline", "pace", "shared link", "jitter"))

@@ -74,6 +74,10 @@ FARTHEST_NORMAL = 8.6
 """No number of `normals` is farther from 0: the largest number below 1 gives 8.572."""
 
 
+LARGEST_NORMAL = 8.6
+"""`normals` gives no larger number: uniform ones have 53 bits."""
+
+
 def normals(u: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Two arrays of standard normal numbers from uniform ones in [0, 1) (Box, Muller 1958)."""
     radius, angle = np.sqrt(-2 * np.log1p(-u)), 2 * np.pi * v

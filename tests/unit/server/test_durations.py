@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 
 from muster.client.faults.offline import Offline
@@ -12,6 +13,7 @@ from muster.common.body_sizes import BodySizes
 from muster.common.errors import ConfigError
 from muster.common.exchange import Answer, Decision, Key, Update
 from muster.common.lines import LinkModel
+from muster.common.seeds import normals
 from muster.emulator.scenario.local_work import training_time
 from muster.server.fleet.devices import EnrolledDevice
 from muster.server.fleet.durations import WorkDurations
@@ -126,6 +128,13 @@ def test_training_takes_longest_under_all_its_faults(client: str, factor: float)
 def test_the_length_of_the_group_decides() -> None:
     known = training_time(TRAINING.of(GroupTraining(local_steps=3)), "c", 100, 40.0, [])
     assert known == TrainingTime(least_s=0.75, most_s=0.75)  # 3 minibatches of 10
+
+
+def test_a_pace_may_be_as_far_from_the_usual_one_as_the_numbers_that_are_drawn() -> None:
+    known = training_time(TRAINING, "b", 100, 40.0, FAULTS, sigma=0.1)
+    farthest = np.exp(0.1 * np.abs(normals(np.array([1 - 2**-53]), np.array([0.0]))[0][0]))
+    assert known.least_s <= 5.0 / farthest
+    assert known.most_s == pytest.approx(15.0 * 2.363, rel=1e-3)
 
 
 def test_without_a_speed_training_takes_no_time() -> None:

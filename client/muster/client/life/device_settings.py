@@ -202,6 +202,11 @@ class DeviceSettings(Section):
     """Modelled speed of training: a number, or a distribution over the devices, whose values below
     0.001 count as 0.001. Absent: as fast as the host, and modelled training takes 0 s."""
 
+    speed_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """σ of a log-normal factor with median 1 of the seconds of training, drawn for each device and
+    each `clock.round_s`: what heat and other programs change from round to round. Needs
+    `examples_per_s`."""
+
     torch_device: Literal["cpu", "cuda", "auto"] = "cpu"
     """The processor that trains. auto: a GPU if the machine has one; on a cluster, if a node with
     the labels of the group has one. Devices on a GPU are spawned, not forked, and are distributed
@@ -253,6 +258,15 @@ class DeviceSettings(Section):
             raise ValueError(
                 "power: expected a device on mains, found one with a battery, whose currents say "
                 "what it takes; leave power out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_speed(self) -> Self:
+        if self.speed_sigma and self.examples_per_s is None:
+            raise ValueError(
+                f"speed_sigma: expected a device with examples_per_s, because training takes no "
+                f"modelled time otherwise, found {self.speed_sigma:g} without it"
             )
         return self
 

@@ -48,6 +48,7 @@ class Life(Section):
         """Whether there is anything to simulate; a device without events accepts every call."""
         return (
             self.device.lives
+            or self.device.speed_sigma > 0
             or self.availability.kind != "always"
             or bool(self.covariates.x)
             or self.participation.willing != 1.0

@@ -78,6 +78,7 @@ class DeviceSimulation:
         self._forced = self.cast.numbers("forced", width=3, every_s=self._foresight.tick_s)
         self._will = self.cast.numbers("willing")
         self._luck = self.cast.numbers("drop-out", width=2)
+        self._pace = self.cast.numbers("pace", width=2)
         self._seen: tuple[int, Look] | None = None
         self._present: Row = ()  # from which `foresee` has looked ahead
         self._at = np.zeros(n, dtype=np.int64)
@@ -270,10 +271,15 @@ class DeviceSimulation:
     def slowdown(self, step: int) -> FloatArray | None:
         """The factor of each device's modelled training in a step, shape (n,); None: 1 for all."""
         effects = self._effects.at(step)
-        return None if effects is None else effects.slowdown
+        factor = None if effects is None else effects.slowdown
+        if not (sigma := self.life.device.speed_sigma):
+            return factor
+        drawn, _ = normals(*self._pace.at(step).T)
+        varied: FloatArray = np.exp(sigma * drawn)
+        return varied if factor is None else varied * factor
 
     def effort_at(self, step: int, effort: Effort) -> Effort:
-        """The effort of work that begins with a step, after faults that slow devices down."""
+        """The effort of work that begins with a step, at the pace of its devices in it."""
         factor = self.slowdown(step)
         slowed = effort if factor is None else effort.slowed(factor)
         return slowed.at(step * self.cast.step_s)

@@ -241,6 +241,7 @@ class ProcessConfigs:
                         held[i],
                         None if speeds is None else float(speeds[i]),
                         self.faults.inside,
+                        group.device.speed_sigma,
                     ),
                     line=self._lines.get(resident.client),
                 )

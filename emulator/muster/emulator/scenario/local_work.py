@@ -9,6 +9,7 @@ from muster.client.training.optimizers import Sgd
 from muster.client.training.settings import GroupTraining, Training
 from muster.common.bounds import LONGEST_WORK_S
 from muster.common.errors import ConfigError
+from muster.common.seeds import LARGEST_NORMAL
 from muster.emulator.scenario.own_code import own_modules
 from muster.server.aggregators.facts import REPORTED
 from muster.server.knowledge.local_work import LocalWork
@@ -53,6 +54,7 @@ def training_time(
     examples: int,
     speed: float | None,
     faults: Sequence[DeviceFault],
+    sigma: float = 0.0,
 ) -> TrainingTime:
     """How long a device trains in a round.
 
@@ -60,19 +62,20 @@ def training_time(
         training: that of the device.
         speed: examples per second; None: training takes no modelled time.
         faults: the faults inside devices, of all devices.
+        sigma: how much the speed differs from round to round (`device.speed_sigma`).
 
     Raises:
         ConfigError: it is longer than any work may last.
     """
     if speed is None:
         return TrainingTime()
-    least_s = training.examples_seen(examples) / speed
-    most_s = least_s * _slowest(faults, client)
+    usual_s, pace = training.examples_seen(examples) / speed, math.exp(LARGEST_NORMAL * sigma)
+    least_s, most_s = usual_s / pace, usual_s * pace * _slowest(faults, client)
     if most_s > LONGEST_WORK_S:
         raise ConfigError(
             f"a round's training of {client} takes {most_s:g} modelled seconds, expected at most "
-            f"{LONGEST_WORK_S:g}; choose a higher groups.device.examples_per_s, shorter training, "
-            f"or a smaller factor of the fault slow"
+            f"{LONGEST_WORK_S:g}; choose a higher groups.device.examples_per_s, a smaller "
+            f"speed_sigma, shorter training, or a smaller factor of the fault slow"
         )
     return TrainingTime(least_s=least_s, most_s=most_s)
 

@@ -11,10 +11,12 @@ from scipy.stats import ks_2samp  # type: ignore[import-untyped]
 
 from muster.common import seeds
 from muster.common.errors import ConfigError
+from muster.common.seeds import FloatArray
 from muster.laboratory.calibration.fitting import (
     Spread,
     filled,
     fit,
+    paces,
     predict,
     sizes_alike,
     spreads,
@@ -33,6 +35,9 @@ LEAST_ROUNDS: Final = 8
 MOST_ERROR, MOST_DISTANCE = 0.10, 0.10
 """A median error and a distance up to which the model describes the rounds."""
 
+_DRAWS = 200
+"""Predictions that are drawn of every work."""
+
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 _FILES = (".csv", ".parquet")
@@ -43,29 +48,38 @@ class Agreement:
     """How well seconds were predicted.
 
     Attributes:
-        observed, predicted: the seconds, in the same order.
+        observed: the seconds.
+        drawn: what the model draws for each of them, shape (number, draws).
     """
 
     observed: pd.Series
-    predicted: pd.Series
+    drawn: FloatArray
+
+    @property
+    def predicted(self) -> FloatArray:
+        """The medians of what the model draws."""
+        found: FloatArray = np.median(self.drawn, axis=1)
+        return found
 
     @property
     def error(self) -> float:
-        """The median relative error; NaN without any seconds."""
+        """The median relative error of the predicted medians; NaN without any seconds."""
         return float(((self.predicted - self.observed).abs() / self.observed).median())
 
     @property
     def distance(self) -> float:
-        """The Kolmogorov-Smirnov distance of the two distributions; NaN without any seconds."""
+        """The Kolmogorov-Smirnov distance of what was observed and what the model draws; NaN
+        without any seconds."""
         # ks_2samp refuses empty samples.
         if self.observed.empty:
             return np.nan
-        return float(ks_2samp(self.observed, self.predicted).statistic)
+        return float(ks_2samp(self.observed, self.drawn.ravel()).statistic)
 
     def quantiles(self) -> pd.DataFrame:
         """Observed and predicted seconds at `QUANTILES`."""
         observed, predicted = (
-            seconds.quantile(list(QUANTILES)) for seconds in (self.observed, self.predicted)
+            seconds.quantile(list(QUANTILES))
+            for seconds in (self.observed, pd.Series(self.drawn.ravel()))
         )
         return pd.DataFrame({"observed": observed, "predicted": predicted})
 
@@ -77,6 +91,7 @@ class Calibration:
     Attributes:
         devices: as `fitting.fit`.
         spreads: the distributions over the devices of each group, by group and quantity.
+        paces: sigma of the speed of a device from round to round, by group.
         held_out: the work in the rounds that were held out, with `observed_s` and `predicted_s`.
         work, rounds: the agreement for the work of devices, and for whole rounds.
         fitted_rounds: the number of rounds to which the devices were fitted.
@@ -86,12 +101,18 @@ class Calibration:
 
     devices: pd.DataFrame
     spreads: Mapping[str, Mapping[str, Spread]]
+    paces: Mapping[str, float]
     held_out: pd.DataFrame
     work: Agreement
     rounds: Agreement
     fitted_rounds: int
     server_s: float
     notes: Sequence[str]
+
+    def work_of(self, group: str) -> Agreement:
+        """The agreement for the work of the devices of a group."""
+        theirs = (self.held_out["group"] == group).to_numpy()
+        return Agreement(self.work.observed[theirs], self.work.drawn[theirs])
 
     @property
     def judges_distance(self) -> bool:
@@ -171,17 +192,22 @@ def calibrate(recorded: RecordedRounds, seed: int, held_out: float) -> Calibrati
             "expected devices that trained in several rounds, found none that trained in a round "
             "that is held out and in another; record more"
         )
-    judged = judged.assign(predicted_s=predict(devices, judged))
-    whole = judged[~judged["round"].isin(held.loc[unknown, "round"])]
-    predicted_s = whole.groupby("round")["predicted_s"].max()
-    round_s = recorded.round_s.reindex(predicted_s.index).dropna()
+    sigmas = paces(devices, fitted)
+    draws = seeds.stream(seed, "pace of held-out work").standard_normal((len(judged), _DRAWS))
+    predicted = predict(devices, sigmas, judged, draws)
+    work_s = Agreement(judged["observed_s"], predicted)
+    judged = judged.assign(predicted_s=work_s.predicted)
+    whole = ~judged["round"].isin(held.loc[unknown, "round"]).to_numpy()
+    longest_drawn = pd.DataFrame(predicted[whole]).groupby(judged["round"].to_numpy()[whole]).max()
+    round_s = recorded.round_s.reindex(longest_drawn.index).dropna()
     longest_s = fitted.groupby("round")["observed_s"].max()
     return Calibration(
         devices,
         spreads(devices),
+        sigmas,
         judged,
-        Agreement(judged["observed_s"], judged["predicted_s"]),
-        Agreement(round_s, predicted_s[round_s.index]),
+        work_s,
+        Agreement(round_s, longest_drawn.loc[round_s.index].to_numpy()),
         len(longest_s),
         float((recorded.round_s.reindex(longest_s.index) - longest_s).median()),
         [*recorded.notes, *notes],

@@ -33,8 +33,9 @@ def write_files(folder: Path, found: Calibration) -> None:
             name = f"devices-{group}.csv"
             write_devices(folder / name, _table(devices))
             head: dict[str, _Setting] = {"name": str(group), "count": len(devices)}
-            tables.append(_group(head | {"table": name}))
-            drawn.append(_group(head | _drawn(found.spreads[str(group)])))
+            pace = {"device.speed_sigma": float(f"{found.paces[str(group)]:.3g}")}
+            tables.append(_group(head | pace | {"table": name}))
+            drawn.append(_group(head | pace | _drawn(found.spreads[str(group)])))
         write_atomic(folder / TABLES, "\n".join(tables).encode())
         write_atomic(folder / DRAWN, "\n".join(drawn).encode())
         write_atomic(folder / HELD_OUT, found.held_out.to_csv(index=False).encode())

@@ -13,6 +13,7 @@ from scipy.stats import (  # type: ignore[import-untyped]
 )
 
 from muster.common.lines import LinkModel
+from muster.common.seeds import FloatArray
 from muster.emulator.scenario.device_table import COLUMNS
 
 
@@ -86,6 +87,15 @@ def fit(work: pd.DataFrame) -> pd.DataFrame:
     return devices
 
 
+def paces(devices: pd.DataFrame, work: pd.DataFrame) -> dict[str, float]:
+    """How much the speed of a device differs from round to round in every group: sigma of the
+    log-normal factor of its training (`device.speed_sigma`), from the median absolute deviation."""
+    seconds = work["examples"] / work["device"].map(devices[SPEED])
+    factors = np.log(work["train_s"] / seconds)
+    found = factors.groupby(work["group"], sort=False).agg(median_abs_deviation, scale="normal")
+    return {str(group): float(sigma) for group, sigma in found.items()}
+
+
 def filled(devices: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The devices, in which a missing quantity is the median of the group if the group has one, and
     what was filled in, in words."""
@@ -120,17 +130,30 @@ def _rate(size: pd.Series, seconds: pd.Series) -> pd.Series:
     return (8 * size / seconds).where((size > 0) & (seconds > 0))
 
 
-def predict(devices: pd.DataFrame, work: pd.DataFrame) -> pd.Series:
-    """The modelled seconds of the work in every row, as lockstep computes them (docs/links.md)."""
+def predict(
+    devices: pd.DataFrame, sigmas: Mapping[str, float], work: pd.DataFrame, draws: FloatArray
+) -> FloatArray:
+    """The modelled seconds of the work in every row, as lockstep computes them (docs/links.md).
+
+    Args:
+        sigmas: as from `paces`.
+        draws: standard normal numbers, shape (rows, n).
+
+    Returns:
+        n drawn predictions of every row, shape (rows, n).
+    """
     lines = {client: _line(device) for client, device in devices.iterrows()}
-    trained_s = work["examples"] / work["device"].map(devices[SPEED])
+    trained_s = (work["examples"] / work["device"].map(devices[SPEED])).to_numpy()
     moved_s = [
         lines[client].transfer_s(down, up)
         for client, down, up in zip(
             work["device"], work["bytes_down"], work["bytes_up"], strict=True
         )
     ]
-    return trained_s + moved_s
+    sigma = work["group"].map(sigmas).to_numpy()
+    trained: FloatArray = trained_s[:, None] * np.exp(sigma[:, None] * draws)
+    trained += np.array(moved_s)[:, None]
+    return trained
 
 
 def _line(device: "pd.Series") -> LinkModel:

@@ -54,15 +54,15 @@ def _fitted(found: Calibration) -> Iterator[list[str]]:
                 *map(number_text, numbers),
                 f"{spread.distance:.2f}{doubt}",
             ]
+    for group, sigma in found.paces.items():
+        yield [clean(group), "speed of a device by round", "1", "", "", number_text(sigma), ""]
 
 
 def _errors(found: Calibration) -> Iterator[list[str]]:
     yield ["", "number", "median error", "distance"]
     yield _error(_WHAT[0], found.work)
-    for group, of_group in found.held_out.groupby("group", sort=False):
-        yield _error(
-            f"  {clean(group)}", Agreement(of_group["observed_s"], of_group["predicted_s"])
-        )
+    for group in found.held_out["group"].unique():
+        yield _error(f"  {clean(group)}", found.work_of(group))
     yield _error(_WHAT[1], found.rounds)
     if not np.isnan(found.server_s):
         yield ["  beyond the longest work", "", seconds_text(max(0.0, found.server_s)), ""]
@@ -103,7 +103,9 @@ def draw(found: Calibration, path: Path) -> None:
     for axes, what, agreement in zip(
         figure.subplots(1, 2), _WHAT, (found.work, found.rounds), strict=True
     ):
-        observed, predicted = agreement.observed.sort_values(), agreement.predicted.sort_values()
+        observed = agreement.observed.sort_values().to_numpy()
+        shares = (np.arange(len(observed)) + 0.5) / max(1, len(observed))
+        predicted = np.quantile(agreement.drawn, shares) if len(observed) else observed
         axes.plot(predicted, observed, "o", markersize=3, color="#0072b2")
         if len(observed):
             ends = [min(observed.min(), predicted.min()), max(observed.max(), predicted.max())]
@@ -139,6 +141,7 @@ def numbers_of(found: Calibration) -> dict[str, Any]:
             for group, of_group in found.spreads.items()
             for name, spread in of_group.items()
         ],
+        "paces": dict(found.paces),
         "devices": found.devices.reset_index(names="device").to_dict("records"),
         "notes": [*found.notes],
     }
