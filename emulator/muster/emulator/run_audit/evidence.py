@@ -63,7 +63,9 @@ class Evidence:
             LedgerError: the ledger is damaged.
         """
         try:
-            yield from self.ledger.execute(query, values)
+            # `yield from` would close the cursor, also after the ledger.
+            for row in self.ledger.execute(query, values):  # noqa: UP028
+                yield row
         except UNREADABLE as error:
             raise damaged(self.folder / LEDGER, error) from None
 
