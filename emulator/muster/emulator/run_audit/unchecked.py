@@ -46,8 +46,15 @@ UNCHECKED = (
     ),
     Unchecked(
         "`scenario.toml` together with its hashes: settings that have decided nothing in this run",
-        "every number of the run is the same with them",
-        ("* scenario.toml *, and what follows",),
+        "an honest run with them leaves the same folder, but for moments (`make tamperings` makes "
+        "this run)",
+        (),
+    ),
+    Unchecked(
+        "`scenario.toml` together with its hashes: how many devices share a process, in the mode "
+        "`buffered`",
+        "it calls them at different moments, so that each call has the model",
+        ("* scenario.toml groups.devices_per_process, and what follows",),
     ),
     Unchecked(
         "settings that may be changed between two starts of a run (`launch`, `modules`, ports, "
@@ -67,7 +74,8 @@ UNCHECKED = (
         "there, and accuracies, losses and curves that devices have reported, where no decision "
         "and no weight follows from them",
         "such a run cannot be trained again from its record",
-        ("* ledger valuations.*", "* ledger versions.sha256*", "* ledger evaluations.loss, and*",
+        ("* scenario.toml training.*, and what follows",
+         "* ledger valuations.*", "* ledger versions.sha256*", "* ledger evaluations.loss, and*",
          "* ledger evaluations.accuracy, and*", "* ledger contributions.initial_loss*"),
     ),
     Unchecked(

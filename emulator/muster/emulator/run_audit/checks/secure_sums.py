@@ -20,6 +20,9 @@ from muster.server.updates.kept import SUMS, sum_name
 
 _DEVICES = "devices"
 _PIECE_BYTES = 32
+_STEPS = 4
+"""Steps of a sum with pads, in each of which a member sends something."""
+
 _LEAST_BYTES = 8
 """Fewer bytes may be anywhere by chance."""
 
@@ -59,13 +62,15 @@ def _check_round(
             expected = f"at least {least} of {of}"
             log.require(here >= least, "members of the sum", expected, here, round)
         if evidence.undisturbed and not evidence.reconnected:
-            _check_steps(
-                evidence, log, round, members & {asked[at]["client"] for at in part.places}
-            )
+            here_too = members & {asked[at]["client"] for at in part.places}
+            _check_steps(evidence, log, secure, round, here_too)
 
 
-def _check_steps(evidence: Evidence, log: CheckLog, round: int, members: Set[str]) -> None:
-    """Compare what the members of a sum sent in each of its steps: as many bytes."""
+def _check_steps(
+    evidence: Evidence, log: CheckLog, secure: Secure, round: int, members: Set[str]
+) -> None:
+    """Compare what the members of a sum sent in each of its steps: as many bytes. Where a sum has
+    no pads, they send no keys, shares and secrets."""
     sent = {client: list[int]() for client in sorted(members)}
     query = "SELECT * FROM main.transfers WHERE round = ? AND direction = 'up' ORDER BY rowid"
     for row in evidence.rows(query, round):
@@ -74,6 +79,9 @@ def _check_steps(evidence: Evidence, log: CheckLog, round: int, members: Set[str
     for client, steps in sent.items():
         right = next(iter(sent.values()))
         log.compare("bytes of its steps for the sum", right, steps, round, client)
+        padded = len(steps) >= _STEPS
+        log.compare("whether it sent keys, shares and secrets", not secure.plain, padded, round,
+                    client)  # fmt: skip
 
 
 def check_hidden(evidence: Evidence, log: CheckLog) -> None:
