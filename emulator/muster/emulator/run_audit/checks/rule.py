@@ -51,7 +51,7 @@ def check_weighing(evidence: Evidence, log: CheckLog) -> None:
         log.skip(config)
     else:
         repetition = Repetition(evidence, log, config, None)
-        if repetition.rounds() and repetition.has_state:
+        if repetition.rounds() and evidence.committed and repetition.has_state:
             states = evidence.one("SELECT count(*) FROM aggregator_state")
             log.require(states > 0, "states of the rule", "one, which it has returned", states)
 
