@@ -1,10 +1,12 @@
-"""Compare simulators of federated learning on the same work: LR-MNIST as FLUTE's README states it.
+"""Compare simulators of federated learning on the same work: LR-MNIST as FLUTE's README states it,
+or a CNN on CIFAR-10.
 
 Each system does the work once per turn, in an environment of its own, and in one thread for each
 training. Processor seconds and memory are those of all processes of the command. The work is in
 simulators/work.py, and what each system does in the script beside it.
 
 python benchmarks/peers/run_simulators.py                 # needs MNIST in MUSTER_DATA
+python benchmarks/peers/run_simulators.py --work cnn-cifar10    # needs CIFAR-10 there
 python benchmarks/peers/run_simulators.py --systems pfl muster-memory --turns 3
 """
 
@@ -148,16 +150,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=[*SYSTEMS])
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--work", choices=("lr-mnist", "cnn-cifar10"), default="lr-mnist")
     options = parser.parse_args()
     needed = {environment for name in options.systems if (environment := SYSTEMS[name][0])}
     if missing := {environment for environment in needed if not installed(environment)}:
         print(f"{', '.join(missing)}: run benchmarks/peers/install.py first", file=sys.stderr)
         return 1
+    os.environ["BENCH_WORK"] = options.work
     stop_on_signals()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in options.systems}
     with tempfile.TemporaryDirectory(prefix="bench-peers-data-") as folder:
-        data = str(Path(folder) / "mnist.npz")
+        data = str(Path(folder) / f"{options.work}.npz")
         if subprocess.run([sys.executable, str(SCRIPTS / "prepare.py"), data]).returncode:
             return 1
         try:

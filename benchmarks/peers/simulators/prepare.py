@@ -1,4 +1,4 @@
-"""Write the examples of MNIST in MUSTER_DATA with a client for each, for all simulators.
+"""Write the examples of the work, from MUSTER_DATA, with a client for each, for all simulators.
 
 python benchmarks/peers/simulators/prepare.py FILE.npz
 """
@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from work import CLIENTS, SEED
+from work import CLIENTS, SEED, WORK
 
 from muster.common.errors import ConfigError
-from muster.tasks.datasets import idx
+from muster.tasks.datasets import cifar10, idx
 from muster.tasks.files import directory_of
 
 
@@ -19,7 +19,11 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        data = idx("mnist", directory_of("mnist", None))
+        shape: tuple[int, ...] = (-1,)
+        if WORK == "lr-mnist":
+            data = idx("mnist", directory_of("mnist", None))
+        else:
+            data, shape = cifar10(directory_of("cifar10", None)), (3, 32, 32)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
@@ -29,10 +33,10 @@ def main() -> int:
         user[share] = client
     np.savez(
         Path(sys.argv[1]),
-        x=data.train_x.reshape(len(data.train_x), -1),
+        x=data.train_x.reshape(len(data.train_x), *shape),
         y=data.train_y,
         user=user,
-        test_x=data.test_x.reshape(len(data.test_x), -1),
+        test_x=data.test_x.reshape(len(data.test_x), *shape),
         test_y=data.test_y,
     )
     return 0

@@ -9,8 +9,8 @@ from torchmetrics import Accuracy
 from work import (
     BATCH_SIZE,
     CLIENTS,
-    DIGITS,
     EPOCHS,
+    LABELS,
     LEARNING_RATE,
     PER_ROUND,
     ROUNDS,
@@ -34,19 +34,19 @@ def main() -> None:
     # Its default evaluation has seven metrics, of which the work wants one.
     around.set_evaluator(
         ClassificationEval(
-            TEST_EVERY, DIGITS, accuracy=Accuracy(task="multiclass", num_classes=DIGITS)
+            TEST_EVERY, LABELS, accuracy=Accuracy(task="multiclass", num_classes=LABELS)
         )
     )
     around.set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=True)
     clients = [
-        FastDataLoader(*data.client(number), num_labels=DIGITS, batch_size=BATCH_SIZE, shuffle=True)
+        FastDataLoader(*data.client(number), num_labels=LABELS, batch_size=BATCH_SIZE, shuffle=True)
         for number in range(CLIENTS)
     ]
     container = DummyDataContainer(
         clients,
         [None] * CLIENTS,
-        FastDataLoader(*test, num_labels=DIGITS, batch_size=len(test[1])),
-        DIGITS,
+        FastDataLoader(*test, num_labels=LABELS, batch_size=len(test[1])),
+        LABELS,
     )
     network = model()
     training = DDict(

@@ -12,13 +12,16 @@ from typing import Any
 
 from work import (
     BATCH_SIZE,
+    CHANNELS,
     CLIENTS,
     EPOCHS,
+    HIDDEN,
     LEARNING_RATE,
     PER_ROUND,
     ROUNDS,
     SEED,
     TEST_EVERY,
+    WORK,
     Stopwatch,
     outcome,
 )
@@ -28,16 +31,21 @@ from muster.emulator import run
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 
-PACK = {"processes": 500, "memory": 1000}
+PACKS = {"processes": 2, "memory": 1}
+TOGETHER = {"lr-mnist": 10, "cnn-cifar10": 1}
+MODELS: dict[str, dict[str, Any]] = {
+    "lr-mnist": {"model": "softmax"},
+    "cnn-cifar10": {"model": "cnn", "channels": CHANNELS, "hidden": HIDDEN},
+}
 
 
 def scenario(data: str, packed: int) -> Scenario:
     values = {
-        "name": "lr-mnist",
+        "name": WORK,
         "seed": SEED,
         "task": {
             "name": "own",
-            "model": "softmax",
+            **MODELS[WORK],
             "partition": "natural",
             "source": {"kind": "npz", "path": str(Path(data).absolute()), "user": "user"},
         },
@@ -45,7 +53,7 @@ def scenario(data: str, packed: int) -> Scenario:
             "learning_rate": LEARNING_RATE,
             "local_epochs": EPOCHS,
             "batch_size": BATCH_SIZE,
-            "together": 10,
+            "together": TOGETHER[WORK],
         },
         "server": {
             "rounds": ROUNDS,
@@ -59,13 +67,13 @@ def scenario(data: str, packed: int) -> Scenario:
 
 def main() -> None:
     data, way = sys.argv[1:]
-    work = scenario(data, PACK[way])
+    work = scenario(data, CLIENTS // PACKS[way])
     with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
         if way == "processes":
             ended = run(work, out=Path(folder) / "run", report=False)
             rounds = ended.ledger.rounds
             seconds = float(rounds["closed_at"].max() - rounds["opened_at"].min())
-            outcome("muster, packs of 500", seconds, *done(ended.summary))
+            outcome(f"muster, packs of {CLIENTS // 2}", seconds, *done(ended.summary))
         else:
             watch = Stopwatch()
             simulate_run(work, Path(folder) / "run")

@@ -34,10 +34,10 @@ class Network(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear = model()
+        self.network = model()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.linear(x)
+        scores: torch.Tensor = self.network(x)
         return scores
 
     def loss(self, x: torch.Tensor, y: torch.Tensor, eval: bool = False) -> torch.Tensor:
