@@ -447,6 +447,8 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
         (97000510, (), "completed"),
         # A device that has neither a state nor covariates had an age of them, in wall seconds.
         (98001770, (), "completed"),
+        # A power cut takes what devices keep between a padded update and its sum.
+        (101000897, (PowerCut(1204),), "completed"),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(

@@ -35,7 +35,7 @@ def write_atomic(path: Path, *parts: bytes | memoryview, durable: bool = False) 
         error.filename = error.filename or str(path)  # the error of a full disk names no file
         raise
     if durable:
-        fsync_folder(path.parent)
+        fsync_path(path.parent)
 
 
 def _open_no_link(path: str, flags: int) -> int:
@@ -83,9 +83,9 @@ def require_writable(path: Path) -> None:
         temporary.unlink()
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make the file names in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def fsync_path(path: Path) -> None:
+    """Make a file, or the file names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from muster.client.device.memory import STATE_FILE
 from muster.server.updates.memory import MEMORY
 from muster.simulation.faults import DiskFull
 
@@ -61,6 +62,7 @@ class Disk:
         self._strikes: dict[str, DiskFull] = {fault.what: fault for fault in strikes}
         self._journal_written = journal_written
         self._synced: set[Path] = set()
+        self._states: dict[Path, bytes] = {}  # of devices, as they were synced
         self._overwritten: list[tuple[int, bytes]] = []  # of the memory since it was synced
 
     def connect(self, *args: Any, **options: Any) -> sqlite3.Connection:
@@ -108,6 +110,8 @@ class Disk:
             system["fsync"](file)
             if path.name == MEMORY:
                 self._overwritten.clear()
+            if path.name == STATE_FILE:
+                self._states[path] = path.read_bytes()
             # A new file is written under another name and renamed. Then its folder is synced.
             self._synced.update(path.iterdir() if path.is_dir() else [path])
 
@@ -145,7 +149,7 @@ class Disk:
     def device_killed(self, clients: list[str]) -> None:
         """Replace the files that a pack had open."""
         for client in clients:
-            _replace(self.folder / "devices" / client / "state.bin")
+            _replace(self.folder / "devices" / client / STATE_FILE)
 
     def power_cut(self) -> None:
         """Lose all or a part of the data that was not synced; SQLite has synced every commit."""
@@ -154,9 +158,12 @@ class Disk:
         if journal.exists() and self._random.random() < 0.7:
             data = journal.read_bytes()
             journal.write_bytes(data[: self._random.randrange(len(data) + 1)])
-        for path in self.folder.glob("devices/*/state.bin"):
+        for path in self.folder.glob(f"devices/*/{STATE_FILE}"):
             _replace(path)
-            self._lose(path)
+            if (synced := self._states.get(path)) is None:
+                self._lose(path)
+            else:
+                self._go_back(path, synced)
         for path in self.folder.glob("models/*"):
             if path not in self._synced:
                 self._lose(path)
@@ -173,6 +180,17 @@ class Disk:
                         file.seek(offset + start)
                         file.write(old[start : start + _PAGE])
         self._overwritten.clear()
+
+    def _go_back(self, path: Path, synced: bytes) -> None:
+        """Give a file, or pages of it that were written since it was synced, their old content."""
+        data = bytearray(path.read_bytes())
+        if len(data) != len(synced):  # another file has its name
+            path.write_bytes(synced if self._random.random() < 0.5 else data)
+            return
+        for start in range(0, len(data), _PAGE):
+            if self._random.random() < 0.3:
+                data[start : start + _PAGE] = synced[start : start + _PAGE]
+        path.write_bytes(data)
 
     def _lose(self, path: Path) -> None:
         fate = self._random.random()

@@ -273,6 +273,9 @@ class SecureSteps:
             # value.
             draws = stream(learner.seed, "secure grid", call.key.client, call.key.round)
             total = await self._runner.run(self._weighted, term, entries, draws)
+            if not self._format.plain:
+                # After a power cut it must have this update again: it pads no other in the round.
+                await self._runner.run(learner.memory.sync)
         reply = await self._runner.run(device.reply, step, call, weight, stored, total)
         missing = [call.key.client] if reply is None else []
         body = reply or b""

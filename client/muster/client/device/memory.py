@@ -22,7 +22,7 @@ import xxhash
 
 from muster.common.exchange import Body, Call, Key, Update
 from muster.common.facts import Facts
-from muster.common.files import remove_unfinished, write_atomic
+from muster.common.files import fsync_path, remove_unfinished, write_atomic
 from muster.wire.bodies import checksum as body_checksum
 
 _CHECKSUM = struct.Struct("<8s")
@@ -136,6 +136,7 @@ class Memory:
         remove_unfinished(folder)
         self._path = folder / STATE_FILE
         self._number, self._slot_bytes = 0, 0
+        self._synced = 0
         self._file: mmap.mmap | None = None
         # A power cut can leave a new file empty.
         if self._path.exists() and self._path.stat().st_size >= _SLOT_TABLE.size:
@@ -215,6 +216,18 @@ class Memory:
         if newest and len(newest[0].body) > self._body_bytes:  # it is not in the file either
             newest = (newest[0]._replace(body=b""),)
         self.held = *newest, held
+
+    def sync(self) -> None:
+        """Make the records survive a power cut, too. Without it they survive the death of the
+        process alone.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        if self._synced != self._number:
+            fsync_path(self._path)  # Linux also writes what was changed through the map
+            fsync_path(self.folder)
+            self._synced = self._number
 
     def _record(self, number: int, held: RoundRecord) -> tuple[bytes, Body]:
         """The bytes of a record, in two parts: everything up to the body, and the body."""

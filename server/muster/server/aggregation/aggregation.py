@@ -345,11 +345,13 @@ class Aggregation:
                 that learns has already learned that the devices took part.
         """
         if round.rules.lockstep and (self._learns or not self._sums.revoked_only(missing)):
+            server = self._config.server
+            refused = "refused its part again and again, " if server.secure else ""
             raise RunFailed(
                 f"round {round.number} lacks the sum with the update of {min(missing)} "
-                f"({len(missing)} in all): its process sent nothing for "
-                f"{self._config.server.stall_s:g} s (server.stall_s), or was revoked. Resume the "
-                f"run, which repeats the round"
+                f"({len(missing)} in all): its process sent nothing for {server.stall_s:g} s "
+                f"(server.stall_s), {refused}or was revoked. Resume the run, which repeats the "
+                f"round"
             )
 
     async def _weighed(

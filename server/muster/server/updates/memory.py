@@ -22,7 +22,7 @@ import xxhash
 
 from muster.common.errors import LedgerError
 from muster.common.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply, apply_change
-from muster.common.files import fsync_folder
+from muster.common.files import fsync_path
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.run_rows import MemoryRow
 from muster.server.aggregators.values import CountingUpdate, Retention
@@ -80,7 +80,7 @@ class UpdateMemory:
             )
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         weakref.finalize(self, os.close, self._file)
-        fsync_folder(self._path.parent)  # also if a server that was killed had just made the file
+        fsync_path(self._path.parent)  # also if a server that was killed had just made the file
         for row in rows:
             read = self._reader(row.client, row.slot)
             checksum, largest = self._examined(read)
