@@ -116,7 +116,7 @@ class Numbers:
     def at(self, index: int) -> FloatArray:
         """The numbers of `index` (>= 0), shape (devices, width)."""
         block, place = divmod(index, self._ahead)
-        numbers: FloatArray = self._block(block)[place]
+        numbers: FloatArray = self.block(block)[place]
         return numbers
 
     def at_each(self, indices: IntArray) -> FloatArray:
@@ -124,14 +124,19 @@ class Numbers:
         blocks, places = np.divmod(indices, self._ahead)
         first, last = int(blocks.min()), int(blocks.max())
         if first == last:
-            return self._block(first)[places, self._rows]
+            return self.block(first)[places, self._rows]
         found = np.empty((len(self._rows), self._width))
         for block in np.unique(blocks):
             there = blocks == block
-            found[there] = self._block(int(block))[places[there], self._rows[there]]
+            found[there] = self.block(int(block))[places[there], self._rows[there]]
         return found
 
-    def _block(self, number: int) -> FloatArray:
+    def block(self, number: int) -> FloatArray:
+        """The numbers of as many indices as are computed at once; shape (indices, devices, width).
+
+        Args:
+            number: of the block, from 0.
+        """
         block = self._blocks.get(number)
         if block is None:
             while len(self._blocks) >= _BLOCKS_KEPT:

@@ -42,15 +42,14 @@ class _DeviceNumbers:
         slots = blocks % 2
         absent = self._blocks[rows, slots] != blocks
         for block in np.unique(blocks[absent]):
-            self._make(rows[absent & (blocks == block)], int(block))
+            self._make(np.unique(rows[absent & (blocks == block)]), int(block))
         found: FloatArray = self._numbers[rows, slots, places]
         return found
 
     def _make(self, rows: IntArray, block: int) -> None:
         clients = [self._batch.clients[row] for row in rows]
         numbers = Numbers(self._batch.seed, ("availability",), clients, ahead=_BLOCK)
-        for place in range(_BLOCK):
-            self._numbers[rows, block % 2, place] = numbers.at(block * _BLOCK + place)[:, 0]
+        self._numbers[rows, block % 2] = numbers.block(block)[:, :, 0].T
         self._blocks[rows, block % 2] = block
 
 
@@ -87,17 +86,27 @@ class _Markov(AvailabilityProcess):
         """Change `dwell` and `ends` in place to those at `times_s`, an instant for every device."""
         rows = np.flatnonzero(ends <= times_s)
         while len(rows):
-            dwell[rows] += 1
-            mean_s = np.where(self._up(dwell, rows), self._mean_up_s, self._mean_down_s)
-            ends[rows] -= mean_s * np.log1p(-self._numbers.at(rows, dwell[rows]))
+            # As many dwells at once as one device is expected to pass.
+            longest_s = float((times_s[rows] - ends[rows]).max())
+            number = min(_BLOCK, 1 + int(2 * longest_s / (self._mean_up_s + self._mean_down_s)))
+            dwells = dwell[rows, None] + np.arange(1, number + 1)
+            mean_s = np.where(self._up(dwells, rows[:, None]), self._mean_up_s, self._mean_down_s)
+            drawn = self._numbers.at(np.broadcast_to(rows[:, None], dwells.shape), dwells)
+            sums = np.empty((len(rows), number + 1))
+            sums[:, 0], sums[:, 1:] = ends[rows], -mean_s * np.log1p(-drawn)
+            np.cumsum(sums, axis=1, out=sums)
+            passed = (sums[:, 1:] <= times_s[rows, None]).sum(axis=1)
+            steps = np.minimum(passed + 1, number)
+            dwell[rows] += steps
+            ends[rows] = sums[np.arange(len(rows)), steps]
             rows = rows[ends[rows] <= times_s[rows]]
 
     def _up(self, dwell: IntArray, rows: IntArray | slice = slice(None)) -> BoolArray:
-        """Whether the devices `rows` are available in their dwells.
+        """Whether the devices `rows` are available in dwells, of the same shape.
 
         In odd dwells a device is in the state in which it began.
         """
-        up: BoolArray = self._begins_up[rows] == (dwell[rows] & 1)
+        up: BoolArray = self._begins_up[rows] == (dwell & 1)
         return up
 
 

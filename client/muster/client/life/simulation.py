@@ -78,7 +78,8 @@ class DeviceSimulation:
         self._forced = self.cast.numbers("forced", width=3, every_s=self._foresight.tick_s)
         self._will = self.cast.numbers("willing")
         self._luck = self.cast.numbers("drop-out", width=2)
-        self._pace = self.cast.numbers("pace", width=2)
+        varies = life.device.speed_sigma > 0
+        self._pace = self.cast.numbers("pace", width=2) if varies else None
         self._seen: tuple[int, Look] | None = None
         self._present: Row = ()  # from which `foresee` has looked ahead
         self._at = np.zeros(n, dtype=np.int64)
@@ -272,10 +273,10 @@ class DeviceSimulation:
         """The factor of each device's modelled training in a step, shape (n,); None: 1 for all."""
         effects = self._effects.at(step)
         factor = None if effects is None else effects.slowdown
-        if not (sigma := self.life.device.speed_sigma):
+        if self._pace is None:
             return factor
         drawn, _ = normals(*self._pace.at(step).T)
-        varied: FloatArray = np.exp(sigma * drawn)
+        varied: FloatArray = np.exp(self.life.device.speed_sigma * drawn)
         return varied if factor is None else varied * factor
 
     def effort_at(self, step: int, effort: Effort) -> Effort:
