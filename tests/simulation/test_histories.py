@@ -449,6 +449,12 @@ def test_a_fleet_whose_devices_leave_without_any_fault_is_not_played(
         (98001770, (), "completed"),
         # A power cut takes what devices keep between a padded update and its sum.
         (101000897, (PowerCut(1204),), "completed"),
+        # A device that was revoked has trained in a round of which no account tells.
+        (
+            102000422,
+            (Kill("evaluation", 14), RevokeAt(KillAt("far-0001", "received", 1))),
+            "completed",
+        ),
     ],
 )
 def test_random_histories_that_violated_something_do_so_no_more(

@@ -136,7 +136,8 @@ def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
     mode, rule = server.mode, server.aggregator
     honest = not scenario.faults and not any(isinstance(fault, Rogue) for fault in faults)
     rational = any(group.participation.rational for group in scenario.groups)
-    power_cut = any(isinstance(fault, PowerCut) for fault in faults)
+    # What a device has trained before it was revoked is in no account.
+    lost = any(isinstance(fault, PowerCut | RevokeAt) for fault in faults)
     return Course(
         lockstep=scenario.clock.lockstep,
         mode=mode.kind,
@@ -153,7 +154,7 @@ def course_of(programs: Programs, faults: Sequence[Fault]) -> Course:
         learns=rule.kind == "importance",
         alone=honest and not any(group.shared_link.gateway for group in scenario.groups),
         honest=honest,
-        states=scenario.clock.lockstep and honest and not rational and not power_cut,
+        states=scenario.clock.lockstep and honest and not rational and not lost,
         step_s=scenario.clock.round_s,
         modelled=scenario.clock.kind == "modelled",
         concurrency=getattr(mode, "concurrency", None),

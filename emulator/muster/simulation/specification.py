@@ -50,7 +50,7 @@ class Course:
     learns: bool  # the rule enters the shares of devices in the means of all rounds
     honest: bool  # no device breaks the protocol or acts under a fault
     alone: bool  # nor are links shared, so that a device's own time decides
-    states: bool  # devices that lost no power keep what they know of the rounds they trained
+    states: bool  # devices know the rounds that they trained, and no others
     modelled: bool  # a round lasts as long as its modelled work
     step_s: float  # scenario seconds of a step of the devices' lives
     privacy: tuple[float, float, str, bool] | None  # what `_spent` needs, if there is noise
