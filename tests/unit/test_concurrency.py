@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -106,25 +107,44 @@ def in_a_loop_that_runs(work: Callable[[], object]) -> None:
         loop.close()
 
 
-async def until_asked(handled: threading.Event | None = None) -> str:
-    """Send this process the signal of Ctrl-C, and wait to be asked to stop.
+def to_process() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def to_thread() -> None:
+    """Send the signal to this thread, as the kernel may do with a signal to the process, while the
+    main thread waits."""
+    main = threading.main_thread().ident
+    assert main is not None
+    while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
+        os.sched_yield()
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+
+async def until_asked(
+    handled: threading.Event | None = None, interrupt: Callable[[], None] = to_process
+) -> str:
+    """Send the signal of Ctrl-C, and wait to be asked to stop.
 
     Args:
         handled: set when the signal has been handled; it is waited for before `on_stop`.
     """
     stop = asyncio.Event()
     if handled is not None:
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
         handled.wait()
     on_stop(stop.set)
     if handled is None:
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
     await stop.wait()
     return "orderly"
 
 
+@pytest.mark.parametrize("interrupt", [to_process, to_thread])
 @pytest.mark.parametrize("early", [False, True], ids=["while it waits", "before it can wait"])
-def test_ctrl_c_where_a_loop_is_running_asks_the_coroutine_to_stop(early: bool) -> None:
+def test_ctrl_c_where_a_loop_is_running_asks_the_coroutine_to_stop(
+    early: bool, interrupt: Callable[[], None]
+) -> None:
     handled, ended = threading.Event(), []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -134,7 +154,7 @@ def test_ctrl_c_where_a_loop_is_running_asks_the_coroutine_to_stop(early: bool) 
     before = signal.signal(signal.SIGINT, handle)
     try:
         in_a_loop_that_runs(
-            lambda: ended.append(run_to_end(until_asked(handled if early else None)))
+            lambda: ended.append(run_to_end(until_asked(handled if early else None, interrupt)))
         )
     finally:
         signal.signal(signal.SIGINT, before)

@@ -4,12 +4,16 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_SIGNALS_S = 0.5
+"""How long the main thread waits before it looks for signals: if another thread of the process gets
+one, it does not wake up."""
 
 
 async def run_beside(main: Coroutine[Any, Any, T], *watchers: Coroutine[Any, Any, None]) -> T:
@@ -81,7 +85,9 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
             if not started:
                 started = True
                 beside.start()
-            return ended.result()
+            wait([ended], timeout=_SIGNALS_S)
+            if ended.done():
+                return ended.result()
         except KeyboardInterrupt:
             if ended.done():
                 raise
