@@ -49,7 +49,7 @@ def test_an_honest_run_agrees(run: Path) -> None:
     result = audit(run)
     assert result.agrees, result.first
     compared = {check.title: check.compared for check in result.checks}
-    assert compared["members of secure sums"] == 7 + 1
+    assert compared["members of secure sums"] == 7 * (1 + 2 * 4) + 1
     assert compared["no update outside of devices"] > 10
     assert compared["versions made again from what was kept"] > 3 * 7
 
@@ -72,9 +72,27 @@ def test_an_honest_run_agrees(run: Path) -> None:
             ),
             "members of the sum: expected at least 3 of 4, found 2",
         ),
+        (
+            in_ledger(
+                "DELETE FROM transfers WHERE round = 2 AND client = 'dev-0003' AND bytes = 64"
+            ),
+            "device dev-0003: bytes of its steps for the sum",
+        ),
+        (
+            in_ledger("DELETE FROM transfers WHERE bytes <> 80"),
+            "device dev-0000: whether it sent keys, shares and secrets: expected True, found False",
+        ),
         (written_update, "devices of which logs/server.log has an update"),
     ],
-    ids=["a sum", "a sum that is gone", "no answer", "too few", "an update in a log"],
+    ids=[
+        "a sum",
+        "a sum that is gone",
+        "no answer",
+        "too few",
+        "no key",
+        "no pads",
+        "an update in a log",
+    ],
 )
 def test_a_change_is_found(run: Path, tmp_path: Path, tamper: Tamper, what: str) -> None:
     folder = shutil.copytree(run, tmp_path / "run")
