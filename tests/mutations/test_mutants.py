@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.mutations.applied import MUTANT, ROOT, mutants
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
 SEEDS = "tests/simulation/test_seeds.py"

@@ -8,9 +8,9 @@ import pytest
 from muster.common.errors import ConfigError
 from muster.simulation.search import HISTORIES_OF_A_FLEET, Simulator, Unsound, simulator
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
-MOST = 130
+MOST = 520
 """Fleets, of which one must find a mutant."""
 
 EACH = 3
