@@ -26,7 +26,7 @@ from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.recorded_life import trains_from_state
 from muster.server.rounds.arrivals import uncertain_calls
-from muster.simulation.faults import Fault, PowerCut
+from muster.simulation.faults import Fault, PowerCut, Rogue
 from muster.simulation.history import History
 from muster.simulation.invariants import model_hash
 from muster.simulation.programs import Programs, programs_of
@@ -62,6 +62,8 @@ def replay(found: Simulator, seed: int) -> PlayedAgain:
     scenario = programs.scenario
     of_run = (scenario.clock.kind, scenario.server.mode.kind, scenario.server.aggregator.kind,
               bool(plan.faults))  # fmt: skip
+    if Rogue("forged") in plan.faults:
+        return PlayedAgain(seed, "not played", "a hostile device makes its updates up", *of_run)
     with tempfile.TemporaryDirectory(prefix="muster-proof-") as scratch:
         folder = Path(scratch)
         recorded, played = folder / "recorded", folder / "played"
