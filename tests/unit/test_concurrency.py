@@ -3,9 +3,9 @@
 import asyncio
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -114,9 +114,10 @@ def to_process() -> None:
 def to_thread() -> None:
     """Send the signal to this thread, as the kernel may do with a signal to the process, while the
     main thread waits."""
-    main = threading.main_thread().ident
-    assert main is not None
-    while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
+    stat = Path(f"/proc/self/task/{threading.main_thread().native_id}/stat")
+    asleep = 0
+    while asleep < 100:  # each time it could go on, and has nothing to do
+        asleep = asleep + 1 if stat.read_text().rpartition(")")[2].split()[0] == "S" else 0
         os.sched_yield()
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
