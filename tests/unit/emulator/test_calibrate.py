@@ -116,11 +116,12 @@ def test_without_noise_held_out_rounds_are_predicted_exactly(file: Path) -> None
 def test_training_that_does_not_follow_the_examples_is_told(file: Path) -> None:
     table = made_up()
     rng = seeds.stream(6, "made-up rounds")
-    train_s = np.exp(1.5 * rng.normal(size=len(table)))
+    train_s = np.exp(3.0 * rng.normal(size=len(table)))
     table["work_s"] += train_s - table["train_s"]
     table.assign(train_s=train_s).drop(columns="round_s").to_csv(file, index=False)
     found = calibrate(recorded_in([file]), seed=1, held_out=0.25)
     assert found.work.error > 0.3
+    assert found.paces == {"phones": 2.0}  # the most that a scenario may say
     assert "The model does not describe these rounds: the median error of round" in describe(found)
 
 

@@ -42,6 +42,9 @@ QUANTITIES: Final[Mapping[str, FittedQuantity]] = {
 _DOUBTFUL = 0.05
 """If data of a distribution are so far from it with a smaller probability, it is doubtful."""
 
+_MOST_SIGMA = 2.0
+"""The largest `device.speed_sigma` of a scenario."""
+
 _ALIKE = 2.0
 """Sizes tell a rate from the costs of every transfer if they differ by this factor."""
 
@@ -93,7 +96,7 @@ def paces(devices: pd.DataFrame, work: pd.DataFrame) -> dict[str, float]:
     seconds = work["examples"] / work["device"].map(devices[SPEED])
     factors = np.log(work["train_s"] / seconds)
     found = factors.groupby(work["group"], sort=False).agg(median_abs_deviation, scale="normal")
-    return {str(group): float(sigma) for group, sigma in found.items()}
+    return {str(group): min(float(sigma), _MOST_SIGMA) for group, sigma in found.items()}
 
 
 def filled(devices: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
