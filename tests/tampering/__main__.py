@@ -41,7 +41,7 @@ def main() -> int:
                 if each.by in ("", "CRASH"):
                     why = "  an honest run leaves the same" if each.honest else ""
                     why = why or ("" if excused(each.tampering.name) else "  NOT EXCEPTED")
-                    _print(f"  {each.tampering.name}{why}{each.sentence}")
+                    _print(f"  {each.tampering.name}{why}  {each.sentence}".rstrip())
     _table(found)
     forms = {"in one place": (False, ""), "ledger, made to agree": (True, "ledger"),
              "scenario, made to agree": (True, "scenario.toml")}  # fmt: skip

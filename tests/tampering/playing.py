@@ -27,7 +27,8 @@ class Found(NamedTuple):
 
     Attributes:
         by: the check that finds it, or how the folder is refused; empty: it is silent.
-        sentence: the first difference.
+        sentence: the first difference; of a changed scenario of which the audit finds nothing, what
+            an honest run of it leaves otherwise.
         honest: whether the folder is what an honest run of its scenario leaves, but for moments, so
             that no audit could find anything.
     """
@@ -53,8 +54,10 @@ def play(kind: str, folder: Path, chosen: Sequence[Tampering], seed: int = 1) ->
             random = Random(zlib.crc32(f"{seed} {kind} {tampering.name}".encode()))
             if tampering.play(copy, random) and content_of(copy) not in unchanged:
                 by, sentence = judged(copy)
-                scenario = tampering.subject.startswith("scenario.toml ")
-                honest = scenario and not by and is_honest(copy, Path(scratch) / "again")
+                honest = False
+                if tampering.subject.startswith("scenario.toml ") and not by:
+                    sentence = unlike_an_honest_run(copy, Path(scratch) / "again")
+                    honest = not sentence
                 yield Found(kind, tampering, by, sentence, honest)
 
 
@@ -81,15 +84,30 @@ def content_of(folder: Path) -> Mapping[str, Any]:
     return found
 
 
-def is_honest(folder: Path, again: Path) -> bool:
-    """Whether a run of the scenario in a folder leaves the same, but for moments.
+def unlike_an_honest_run(folder: Path, again: Path) -> str:
+    """What a run of the scenario in a folder leaves otherwise; empty: nothing but moments.
 
     Args:
         again: where the run is made.
     """
     shutil.rmtree(again, ignore_errors=True)
     run(read_scenario(folder / "scenario.toml"), again)
-    return _timeless(again) == _timeless(folder)
+    expected, found = _timeless(again), _timeless(folder)
+    return "; ".join(
+        f"{name}: expected {_apart(expected.get(name), found.get(name))}, "
+        f"found {_apart(found.get(name), expected.get(name))}"
+        for name in sorted(expected.keys() | found.keys())
+        if expected.get(name) != found.get(name)
+    )
+
+
+def _apart(value: Any, other: Any) -> str:
+    """The beginning of what a value has beyond another."""
+    if isinstance(value, list) and isinstance(other, list):
+        value = [each for each in value if each not in other]
+    elif isinstance(value, dict) and isinstance(other, dict):
+        value = {name: each for name, each in value.items() if other.get(name) != each}
+    return repr(value)[:300]
 
 
 def _timeless(folder: Path) -> Mapping[str, Any]:

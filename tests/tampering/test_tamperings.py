@@ -49,7 +49,7 @@ def test_a_setting_that_decides_nothing_leaves_the_folder_of_an_honest_run(tmp_p
     named = "scenario.toml groups.device.charging.night_start_h, and what follows"
     chosen = [each for each in tamperings(folder) if each.name == f"change {named}"]
     [found] = play("secure", folder, chosen)
-    assert (found.by, found.honest) == ("", True)
+    assert (found.by, found.honest, found.sentence) == ("", True, "")
 
 
 def test_nothing_is_excepted_that_no_tampering_changes() -> None:
