@@ -126,6 +126,26 @@ async def test_a_transfer_ends_with_its_session(world: MakeWorld) -> None:
     assert (await upload(b)).outcome == pb.OUTCOME_ACCEPTED
 
 
+async def test_a_download_that_the_end_of_the_run_cuts_off_does_not_look_complete(
+    world: MakeWorld,
+) -> None:
+    w, _ = await server_of(world, minimum=1)
+    a, b = await w.both()
+    await a.called()
+    call = await b.called()
+    stuck = await open_download(b)
+    await b.decline(call)
+    assert (await upload(a)).outcome == pb.OUTCOME_ACCEPTED
+    finishing = asyncio.ensure_future(w.finish())
+    while not w.coordinator.receiver.pending.traffic.ended:
+        await soon(asyncio.sleep(0))
+    # gRPC ends a call after the message that it is sending
+    assert isinstance(await soon(stuck.read()), pb.ModelChunk)
+    assert await soon(stuck.code()) is grpc.StatusCode.UNAVAILABLE
+    assert "the run has ended" in await stuck.details()
+    await soon(finishing)
+
+
 async def test_an_empty_chunk_ends_an_upload(world: MakeWorld) -> None:
     w, _ = await server_of(world)
     a, _ = await w.both()

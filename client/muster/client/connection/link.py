@@ -146,11 +146,6 @@ class ServerLink:
                     await retries.wait_after(error_of(error), len(body))
                 continue
             came_at = came_at or began_at
-            if len(body) < length:  # the stream ended without an error, but too early
-                await retries.wait_after(
-                    Interrupted(f"{len(body)} of {length} bytes came"), len(body)
-                )
-                continue
             self._forget_partial()
             if len(body) == length and checksum(memoryview(body)) == call.model_checksum:
                 return memoryview(body), came_at or self._clock.monotonic()

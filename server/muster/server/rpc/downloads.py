@@ -76,6 +76,7 @@ class Downloads:
                     self._write(chunks, download, asked_at, pack, turn, context)
                 )
                 await asyncio.shield(sending)
+                self._require_running()  # else it was cut off, and would look complete
         except Interrupted:
             if sending is not None:
                 self._unread[client] += 1
@@ -105,8 +106,7 @@ class Downloads:
     async def _chunks(self, download: Download, context: Context) -> Iterable[bytes]:
         """Return the serialised messages of a download, or abort the call."""
         coordinator, asked = self._coordinator, download.asked
-        if coordinator.receiver.pending.traffic.ended:
-            raise Interrupted("the run has ended; nothing is sent any more")
+        self._require_running()
         try:
             return coordinator.model_from(
                 asked.version, asked.offset, asked.chunk_bytes, download.part
@@ -123,6 +123,10 @@ class Downloads:
                 f"expected an offset of at most {download.length} bytes; found {asked.offset}. "
                 f"Fetch from 0",
             )
+
+    def _require_running(self) -> None:
+        if self._coordinator.receiver.pending.traffic.ended:
+            raise Interrupted("the run has ended; nothing is sent any more")
 
     async def _write(
         self,
