@@ -16,3 +16,9 @@ def test_a_recorded_run_ends_with_the_same_model_when_it_is_played_again(
 ) -> None:
     found = replay(simulated, seed)
     assert found.outcome == "same", found
+
+
+def test_a_record_tells_calls_of_which_a_killed_server_left_nothing(simulated: Simulator) -> None:
+    """The server had called a device that kept a residual, and dies before the answer."""
+    found = replay(simulated, 140)
+    assert found.outcome == "uncertain", found

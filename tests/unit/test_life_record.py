@@ -123,6 +123,10 @@ def test_training_that_nobody_knows_of_is_counted() -> None:
     assert uncertain_calls(record(*silent, SENT), outlives_round=False) == 2
     assert uncertain_calls(record(), outlives_round=False) == 0
     assert uncertain_calls(record(), outlives_round=True) == 1, "the late one is not called"
+    killed = record()
+    killed = killed._replace(header=killed.header.model_copy(update={"unanswered": 2}))
+    assert uncertain_calls(killed, outlives_round=True) == 3
+    assert uncertain_calls(killed, outlives_round=False) == 0, "the calls were made again"
 
 
 def test_a_record_is_described_and_drawn(tmp_path: Path) -> None:

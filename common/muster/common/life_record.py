@@ -82,6 +82,10 @@ class LifeHeader(Section):
 
     rounds: list[LifeRound]
 
+    unanswered: int = 0
+    """Calls of servers that were killed before an answer was recorded. A mode in which rounds end
+    before their updates come never makes them again."""
+
 
 class LifeRow(NamedTuple):
     """What happened to a device in a round in which it was called or known to be away.
@@ -167,11 +171,16 @@ def life_record(
     devices: Sequence[LifeDevice],
     rounds: Sequence[LifeRound],
     rows: Sequence[LifeRow],
+    unanswered: int = 0,
 ) -> LifeRecord:
     """Make a record; the arguments are those of `LifeHeader` and `LifeRecord`."""
-    digest = hashlib.sha256(_body(rows)).hexdigest()
     header = LifeHeader(
-        source=source, clock=clock, sha256=digest, devices=list(devices), rounds=list(rounds)
+        source=source,
+        clock=clock,
+        sha256=hashlib.sha256(_body(rows)).hexdigest(),
+        devices=list(devices),
+        rounds=list(rounds),
+        unanswered=unanswered,
     )
     return LifeRecord(header, rows)
 

@@ -99,7 +99,26 @@ def _record(ledger: sqlite3.Connection, scenario: Mapping[str, Any], folder: Pat
             for row in rounds
         ],
         rows,
+        _unanswered(ledger, folder),
     )
+
+
+def _unanswered(ledger: sqlite3.Connection, folder: Path) -> int:
+    """The number of calls of servers that were killed, of which no answer was in the ledger then.
+
+    The ledger has an answer when what follows from it is decided, and the calls of a round when it
+    is committed; the journal has them when it is opened.
+    """
+    query = "SELECT count(*) FROM answers WHERE decision != 'absent' AND at < ?"
+    found, called, answered = 0, 0, 0
+    for event in journal_events(folder / JOURNAL):
+        if event.get("event") == "round_opened":
+            called += event["called"]
+        elif event.get("event") == "server_started" and event["incarnation"] > 1:
+            (until_now,) = ledger.execute(query, (event["at"],)).fetchone()
+            found += max(0, called - (until_now - answered))
+            called, answered = 0, until_now
+    return found
 
 
 def _updates(ledger: sqlite3.Connection) -> dict[tuple[int, str], sqlite3.Row]:

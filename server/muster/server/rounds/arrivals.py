@@ -107,7 +107,8 @@ def uncertain_calls(record: LifeRecord, outlives_round: bool) -> int:
     Args:
         outlives_round: whether an update may count in a later round than that of its call.
     """
-    return sum(
+    lost = record.header.unanswered if outlives_round else 0  # else they were made again
+    return lost + sum(
         (row.outcome is None and row.answer in ("accept", "silent"))
         or (row.trained and row.counted is None and outlives_round)
         for row in record.rows
