@@ -30,6 +30,9 @@ from muster.server.settings.secure import Secure
 
 Row = sqlite3.Row
 
+SLACK_S = 1.0
+"""Most seconds by which a clock may be set back during a run, or be read late."""
+
 
 @dataclass(frozen=True)
 class Evidence:

@@ -4,14 +4,11 @@ within the run, and agree with each other."""
 import math
 
 from muster.emulator.run_audit.check import Check
-from muster.emulator.run_audit.evidence import Evidence, Row
+from muster.emulator.run_audit.evidence import SLACK_S, Evidence, Row
 from muster.emulator.run_audit.result import CheckLog
 
 _SKEW_S = 86_400.0
 """Most seconds by which the clocks of two machines of a run may differ."""
-
-_SLACK_S = 1.0
-"""Most seconds by which a clock may be set back during a run, or be read late."""
 
 _CLOCKS_S = 0.05
 """Most seconds, beside a thousandth, by which two clocks measure the same time differently."""
@@ -39,7 +36,7 @@ def check_moments(evidence: Evidence, log: CheckLog) -> None:
         _between(log, "moment at which the round closed", row["closed_at"],
                  max(closed, row["opened_at"]), ended, round)  # fmt: skip
         opened, closed = row["opened_at"], row["closed_at"]
-        most = 1.1 * (closed - opened) + _SLACK_S  # it may have been set forward
+        most = 1.1 * (closed - opened) + SLACK_S  # it may have been set forward
         log.require(row["seconds"] <= most, "seconds of the round", f"at most {most!r}",
                     row["seconds"], round)  # fmt: skip
     _check_enrollment(evidence, log)
@@ -57,7 +54,7 @@ def _between(
     last: float | None,
     round: int | None = None,
     device: str | None = None,
-    slack_s: float = _SLACK_S,
+    slack_s: float = SLACK_S,
 ) -> None:
     right = first - slack_s <= found and (last is None or found <= last + slack_s)
     log.require(right, what, f"from {first!r} to {last!r}", found, round, device)
@@ -65,7 +62,7 @@ def _between(
 
 def _slack_s(evidence: Evidence) -> float:
     """Most seconds by which two moments of the run may be in the wrong order."""
-    return 0.0 if evidence.servers == 1 else _SLACK_S
+    return 0.0 if evidence.servers == 1 else SLACK_S
 
 
 def _check_enrollment(evidence: Evidence, log: CheckLog) -> None:
@@ -112,7 +109,7 @@ def _check_evaluations(evidence: Evidence, run: Row, ended: float | None, log: C
         _between(log, what, row["at"], first, last, row["round"], slack_s=_slack_s(evidence))
         newest = row["at"]
         took = f"seconds of the evaluation of version {row['version']}"
-        most = row["at"] - run["started_at"] + _SLACK_S
+        most = row["at"] - run["started_at"] + SLACK_S
         log.require(0 <= row["seconds"] <= most, took, f"from 0 to {most!r}", row["seconds"])
 
 

@@ -14,7 +14,7 @@ from muster.common.events import (
     event_kinds,
 )
 from muster.emulator.run_audit.check import Check
-from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.evidence import SLACK_S, Evidence
 from muster.emulator.run_audit.result import CheckLog
 
 Event = Mapping[str, Any]
@@ -61,7 +61,7 @@ def _role(event: Event) -> str:
 
 def _check_moments(events: Sequence[Event], log: CheckLog) -> None:
     """Every event is between the one before and the one after it. (If the clock of the machine was
-    set back, all later events are earlier.)"""
+    set back, one is earlier than the one before; if only by a little, nothing else may tell.)"""
     moments = [event.get("at") for event in events]
     for place, at in enumerate(moments):
         name, round = events[place].get("event"), events[place].get("round")
@@ -69,7 +69,8 @@ def _check_moments(events: Sequence[Event], log: CheckLog) -> None:
             log.require(False, f"moment of {name}", "a time", at)
             continue
         before, after = _neighbours(moments, place)
-        between = before is None or after is None or before > after or before <= at <= after
+        unknown = before is None or after is None or before > after
+        between = unknown or before - SLACK_S <= at <= after + SLACK_S
         log.require(between, f"moment of {name}", f"from {before!r} to {after!r}", at,
                     round if isinstance(round, int) else None)  # fmt: skip
 
