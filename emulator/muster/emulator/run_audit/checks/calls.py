@@ -117,11 +117,14 @@ def _known(table: Mapping[str, Any] | None, lost: Set[str]) -> Mapping[str, Any]
 
 
 def _lost(evidence: Evidence) -> set[str]:
-    """The covariates that a device may have lost: after a power cut, whether it took part."""
+    """The states and covariates that a device may have lost: after a power cut, whether it took
+    part, and what its training took from its battery."""
     if evidence.servers == 1 or isinstance(evidence.planned, str):
         return set()
-    named = (group.covariates.x.items() for group in evidence.planned.groups)
-    return {name for of_group in named for name, kind in of_group if kind == "recent"}
+    groups = evidence.planned.groups
+    named = (group.covariates.x.items() for group in groups)
+    recent = {name for of_group in named for name, kind in of_group if kind == "recent"}
+    return recent | {"battery" for group in groups if group.device.battery is not None}
 
 
 def _check_answer(

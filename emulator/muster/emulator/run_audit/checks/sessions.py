@@ -69,8 +69,12 @@ def _check_moments(events: Sequence[Event], log: CheckLog) -> None:
             log.require(False, f"moment of {name}", "a time", at)
             continue
         before, after = _neighbours(moments, place)
-        unknown = before is None or after is None or before > after
-        between = unknown or before - SLACK_S <= at <= after + SLACK_S
+        between = (
+            before is None
+            or after is None
+            or before > after
+            or before - SLACK_S <= at <= after + SLACK_S
+        )
         log.require(between, f"moment of {name}", f"from {before!r} to {after!r}", at,
                     round if isinstance(round, int) else None)  # fmt: skip
 
