@@ -79,12 +79,15 @@ def _check_enrollment(evidence: Evidence, log: CheckLog) -> None:
 
 
 def _check_work(evidence: Evidence, log: CheckLog) -> None:
-    """A device worked after its round had opened, and until its update counted."""
+    """A device worked after its round had opened, perhaps by a server that was killed, and until
+    its update counted."""
+    started = next(evidence.rows("SELECT started_at FROM run"))["started_at"]
     for row in evidence.rows("SELECT * FROM contributions WHERE outcome = 'folded'"):
         if (call := evidence.committed.get(row["call_round"])) is None:
             continue
         worked = (row["train_s"] or 0.0) + (row["transfer_s"] or 0.0)
-        most = 1.001 * (row["at"] - call["opened_at"]) + max(_CLOCKS_S, _slack_s(evidence))
+        opened = call["opened_at"] if evidence.servers == 1 else started
+        most = 1.001 * (row["at"] - opened) + max(_CLOCKS_S, _slack_s(evidence))
         log.require(worked <= most, "seconds of training and transfers", f"at most {most!r}",
                     worked, row["round"], row["client"])  # fmt: skip
 

@@ -95,20 +95,20 @@ def _held(evidence: Evidence) -> set[str]:
 
 def _check_rounds(evidence: Evidence, log: CheckLog) -> None:
     """Compare the bytes of every round. They travel before its commit, unless they travel in
-    chunks, or an update comes again after its round has closed."""
+    chunks, or an update comes again, or after its round has closed."""
     chunked = evidence.one("SELECT count(*) FROM transfers") > 0
     down = evidence.counts("SELECT round, sum(bytes_down) FROM answers GROUP BY round")
     if chunked:
         log.skip("the bytes of single rounds: a transfer may end after the commit of its round")
         return
-    sent = "SELECT call_round, sum(bytes_up) FROM contributions WHERE reason IS {} {} GROUP BY 1"
-    closed = f"'{Reason.ROUND_CLOSED.value}'"
-    up = evidence.counts(sent.format("NOT", closed))
-    later = sum(evidence.counts(sent.format("", closed)).values())
+    later = f"(reason IS '{Reason.ROUND_CLOSED.value}' OR outcome = 'duplicate')"
+    sent = "SELECT call_round, sum(bytes_up) FROM contributions WHERE {} {} GROUP BY 1"
+    up = evidence.counts(sent.format("NOT", later))
+    more = sum(evidence.counts(sent.format("", later)).values())
     for round, row in evidence.committed.items():
         least = up.get(round, 0)
-        expected = f"from {least} to {least + later}" if later else str(least)
-        log.require(least <= row["bytes_up"] <= least + later, "bytes up of the round", expected,
+        expected = f"from {least} to {least + more}" if more else str(least)
+        log.require(least <= row["bytes_up"] <= least + more, "bytes up of the round", expected,
                     row["bytes_up"], round)  # fmt: skip
         log.compare("bytes down of the round", down.get(round, 0), row["bytes_down"], round)
 

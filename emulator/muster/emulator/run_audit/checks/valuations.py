@@ -1,5 +1,7 @@
 """The check of what rational devices say of the models that they get."""
 
+from collections.abc import Sequence
+
 from muster.client.life.participation import UtilitySettings
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
@@ -13,6 +15,9 @@ _QUERY = (
 )
 
 
+_CURVE = ("a", "b", "c", "threshold")
+
+
 def check_valuations(evidence: Evidence, log: CheckLog) -> None:
     """Rational devices have valued every model, and decided by what they have measured."""
     if isinstance(evidence.planned, str):
@@ -21,7 +26,7 @@ def check_valuations(evidence: Evidence, log: CheckLog) -> None:
     settings = {group.name: group.participation.rational for group in evidence.planned.groups}
     # Elsewhere a device may have lost its training, or trained without a call that is known.
     remembers = evidence.lockstep and evidence.undisturbed and not evidence.reconnected
-    before = dict[str, Row]()
+    before = dict[str, list[Row]]()
     for row in evidence.rows(_QUERY):
         of_group, at = settings.get(row["group"]), (row["round"], row["client"])
         judged = row["decision"] in ("accept", "abort") or row["reason"] == "no gain"
@@ -33,8 +38,8 @@ def check_valuations(evidence: Evidence, log: CheckLog) -> None:
             continue
         _check_row(row, of_group, log)
         if remembers:
-            _check_memory(row, before.get(row["client"]), of_group, log)
-        before[row["client"]] = row
+            _check_memory(row, before.get(row["client"], []), of_group, log)
+        before.setdefault(row["client"], []).append(row)
     query = (
         "SELECT round, client FROM valuations v WHERE NOT EXISTS "
         "(SELECT 1 FROM answers a WHERE a.round = v.round AND a.client = v.client)"
@@ -48,7 +53,7 @@ def _check_row(row: Row, settings: UtilitySettings, log: CheckLog) -> None:
     for name in ("received_accuracy", "own_accuracy", "r_squared"):
         right = row[name] is None or row[name] <= 1
         log.require(right, name, "at most 1", row[name], *at)
-    curve = [row[name] is None for name in ("a", "b", "c", "threshold")]
+    curve = [row[name] is None for name in _CURVE]
     log.require(all(curve) or not any(curve), "curve", "all of its numbers or none", curve, *at)
     has_own = row["own_accuracy"] is not None
     forced = int(not has_own or row["round"] <= settings.forced_rounds)
@@ -66,9 +71,9 @@ def _check_row(row: Row, settings: UtilitySettings, log: CheckLog) -> None:
                     decision, row["decision"], *at)  # fmt: skip
 
 
-def _check_memory(row: Row, before: Row | None, settings: UtilitySettings, log: CheckLog) -> None:
-    """Compare a valuation with what the device has told in the round before."""
-    at = row["round"], row["client"]
+def _check_memory(row: Row, told: Sequence[Row], settings: UtilitySettings, log: CheckLog) -> None:
+    """Compare a valuation with those that the device has told before."""
+    at, before = (row["round"], row["client"]), told[-1] if told else None
     if before is None or before["decision"] == "accept":
         has_own = row["own_accuracy"] is not None
         log.compare("whether it has a model of its own", before is not None, has_own, *at)
@@ -80,7 +85,9 @@ def _check_memory(row: Row, before: Row | None, settings: UtilitySettings, log: 
     if settings.threshold == "local" and not settings.cost_per_mb:
         factor = (1 + settings.margin) * (1 + settings.inflation)
         trained = before["threshold"] / factor
-        if before["decision"] == "accept" and row["own_accuracy"] is not None:
+        # A device that does not know its part in the model keeps its curve when it trains.
+        fitted = len(told) == 1 or any(before[name] != told[-2][name] for name in _CURVE)
+        if before["decision"] == "accept" and row["own_accuracy"] is not None and fitted:
             compare(log, "accuracy of its own model, by its last threshold", trained,
                     row["own_accuracy"], *at)  # fmt: skip
 
