@@ -129,12 +129,19 @@ def check_empty(evidence: Evidence, log: CheckLog) -> None:
 
 
 def _check_work(evidence: Evidence, row: Row, log: CheckLog) -> None:
-    """Compare how far the work of a device over a shared link is with its newest call."""
-    query = "SELECT max(round) FROM answers WHERE client = ? AND decision IN ('accept', 'abort')"
+    """Compare how far the work of a device over a shared link is with its newest call. A device
+    may give up before it has any work."""
+    query = "SELECT max(round) FROM answers WHERE client = ? AND decision IN ({})"
     refused = "SELECT call_round FROM contributions WHERE client = ? AND outcome = 'refused'"
-    newest, at = evidence.one(query, row["client"]), (row["round"], row["client"])
+    newest, least = (
+        evidence.one(query.format(decisions), row["client"])
+        for decisions in ("'accept', 'abort'", "'accept'")
+    )
+    at = row["round"], row["client"]
     if newest not in [round for (round,) in evidence.rows(refused, row["client"])]:
-        log.compare("round of its work over a shared link", newest, row["round"], *at)
+        right = newest is not None and (least or 1) <= row["round"] <= newest
+        log.require(right, "round of its work over a shared link",
+                    f"from {least} to {newest}", row["round"], *at)  # fmt: skip
     for name, most in (("stage", 5), ("train_s", math.inf), ("at_s", math.inf)):
         right = 0 <= row[name] <= most
         log.require(right, f"{name} of its work", f"from 0 to {most}", row[name], *at)
