@@ -25,6 +25,7 @@ from muster.emulator.scenario.population import Resident, population, with_examp
 from muster.emulator.scenario.reading import settled
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.tables import SCHEMA_VERSION
+from muster.server.rpc.revocations import REVOKED
 from muster.server.settings.process import ServerProcess
 from muster.server.settings.secure import Secure
 
@@ -217,8 +218,11 @@ class Evidence:
 
     @cached_property
     def revoked(self) -> bool:
-        """Whether an operator has revoked credentials, so that devices left at any moment."""
-        return any(event.get("event") == "revoked" for event in self.events())
+        """Whether an operator has revoked credentials, so that devices left at any moment. A power
+        cut takes the event from the journal, but not the file."""
+        return (self.folder / REVOKED).exists() or any(
+            event.get("event") == "revoked" for event in self.events()
+        )
 
     @cached_property
     def set_back(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.common.events import BY_MUSTER
+from muster.common.exchange import Reason
 from muster.emulator.run_audit.check import Check
 from muster.emulator.run_audit.evidence import Evidence, Row
 from muster.emulator.run_audit.leaves import compare
@@ -140,6 +141,8 @@ def _check_updates(evidence: Evidence, told: _Told, newest: int, log: CheckLog) 
             continue
         of_call, events = rows.get(call, []), told.updates.get(call, [])
         sent = [row for row in of_call if row["examples"] or row["outcome"] in _UPDATES[2:]]
+        if told.left and len(events) > len(sent):  # one that comes again may only be told
+            events = [each for each in events if each.get("reason") != Reason.ROUND_CLOSED.value]
         log.compare("number of its updates in the journal", len(sent), len(events), *call)
         for kind in ("refused", "duplicate"):
             right = sorted(str(row["reason"]) for row in sent if row["outcome"] == kind)
