@@ -6,7 +6,9 @@ then, so an interrupt may end the process as the operating system would.
 
 # The part of `signal` that is in the interpreter: `signal` itself takes milliseconds to import.
 import _signal as signal  # type: ignore[import-not-found]
+import sys
 
+from muster.common.early_start import start_early
 from muster.common.environment import settle_environment
 from muster.common.garbage import import_quickly
 
@@ -18,7 +20,14 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import_quickly()
     settle_environment()
+    if sys.argv[1:2] == ["run"] and not any(map(_needs_no_nursery, sys.argv[2:])):
+        start_early("muster.client.processes.nursery")  # it imports torch meanwhile
     from muster.cli.commands import main as command_line
 
     signal.signal(signal.SIGINT, handler)
     command_line()
+
+
+def _needs_no_nursery(word: str) -> bool:
+    """Whether a command with a word shows its help, or may start the fleet elsewhere."""
+    return word in ("-h", "--help") or word.startswith("--backend")

@@ -9,7 +9,9 @@ rules were found by trying:
 - the nursery only forks and reaps, to the end of the run: restarted devices are forked here too;
 - children die with the nursery, and the nursery with its supervisor.
 
-The supervisor and the nursery talk over a socket pair, one JSON object a line. The supervisor sends
+The supervisor and the nursery talk over a socket pair, which is the nursery's standard input, one
+JSON object a line. The supervisor sends two descriptors, of the socket to the server and of the
+log, then the configuration (a `NurseryProcess`), and after the event `ready` any number of
 `{"start": {...}}` (a `PackProcess`). The nursery sends the events `ready`, `refused`, `failed`,
 `started` and `exited`. Over another pair the server orders processes beside it, such as the
 evaluation: a name and a module (`muster.server.runtime.beside`), with two sockets, one for the
@@ -234,14 +236,34 @@ def prepare(
     }
 
 
+def _told() -> tuple[socket.socket, socket.socket, NurseryProcess]:
+    """Wait for what the supervisor sends first. Returns the sockets to supervisor and server, and
+    the configuration."""
+    supervisor = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    _, files, *_ = socket.recv_fds(supervisor, 1, 2)
+    if len(files) != 2:
+        sys.exit(0)  # the supervisor needs no nursery
+    server, log = files
+    for output in (1, 2):
+        os.dup2(log, output)
+    os.close(log)
+    line = b""
+    while not line.endswith(b"\n"):
+        if not (received := supervisor.recv(1 << 20)):
+            sys.exit(0)
+        line += received
+    return supervisor, socket.socket(fileno=server), NurseryProcess.from_json(line)
+
+
 def main() -> None:
     # A Ctrl-C at the terminal reaches the whole process group. The supervisor decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    supervisor, server = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    config = NurseryProcess.from_json(sys.stdin.readline())
+    supervisor, server, config = _told()
     import torch
 
     torch.set_num_threads(1)

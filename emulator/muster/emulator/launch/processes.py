@@ -9,16 +9,19 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from subprocess import Popen
+from typing import Any, TypeVar
 
 from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, SECRETS
+from muster.common.early_start import take_early
 from muster.common.errors import ConfigError, LaunchFailed
-from muster.common.processes import LOADED, child_command, child_environment
+from muster.common.processes import LOADED, OWN_CODE, child_command, child_environment
 from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
@@ -31,12 +34,37 @@ from muster.server.settings.process import ServerProcess
 
 NURSERY = "nursery"
 
+NURSERY_MODULE = "muster.client.processes.nursery"
+"""The module of its program. `muster run` starts it early (`common/early_start.py`)."""
+
 FILES = "files"
 """The folder in the run folder with what the code of an app writes."""
 
 _POLL_S = 0.01
 _LINE_BYTES = 1 << 30
 """Most bytes of a message of the nursery, which may state the examples of 100,000 devices."""
+
+
+class EarlyProcess:
+    """A process that was started before there was an event loop."""
+
+    def __init__(self, process: Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def wait(self) -> int:
+        return await asyncio.to_thread(self._process.wait)
+
+
+_AnyProcess = asyncio.subprocess.Process | EarlyProcess
+_SomeProcess = TypeVar("_SomeProcess", asyncio.subprocess.Process, EarlyProcess)
 
 
 class Processes:
@@ -72,7 +100,7 @@ class Processes:
         self._server: asyncio.subprocess.Process | None = None
         self._loaded: asyncio.subprocess.Process | None = None
         """A server whose imports are done, or under way, and which has not begun."""
-        self._nursery: asyncio.subprocess.Process | None = None
+        self._nursery: _AnyProcess | None = None
         self._nursery_name = nursery
         self._spawned: list[asyncio.subprocess.Process] = []
         self._gateways: list[asyncio.subprocess.Process] = []
@@ -130,20 +158,12 @@ class Processes:
         """
         self._hang_up()
         self._starting.begin(self._nursery_name)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            files = theirs.fileno(), self._orders[1].fileno()
-            self._nursery = await self._start(
-                self._nursery_name,
-                ["muster.client.processes.nursery", *map(str, files)],
-                pass_fds=files,
-                stdin=asyncio.subprocess.PIPE,
-            )
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.write(config.to_json().encode() + b"\n")
-        self._nursery.stdin.close()
+        self._nursery, ours = await self._started_nursery()
+        with self._log_of(self._nursery_name) as log:
+            socket.send_fds(ours, [b"\n"], [self._orders[1].fileno(), log])
         self._prepared = asyncio.get_running_loop().create_future()
         reader, self._control = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES)
+        self._control.write(config.to_json().encode() + b"\n")
         self._reading = asyncio.create_task(self._read(reader))
         try:
             prepared = await asyncio.wait_for(self._prepared, READY_S)
@@ -151,6 +171,18 @@ class Processes:
             raise self._starting.too_slow(self._nursery_name) from None
         self._starting.ready(self._nursery_name)
         return prepared
+
+    async def _started_nursery(self) -> tuple[_AnyProcess, socket.socket]:
+        """A nursery that waits for its configuration, and the socket over which it gets it."""
+        early = take_early(NURSERY_MODULE)
+        if early is not None:
+            if self._directory is None and OWN_CODE not in os.environ:
+                process = EarlyProcess(early.process)
+                return self._watched(self._nursery_name, process), early.control
+            early.end()  # it has another directory, or has not imported the user's code
+        ours, theirs = socket.socketpair()
+        with theirs:
+            return await self._start(self._nursery_name, [NURSERY_MODULE], stdin=theirs), ours
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -328,12 +360,9 @@ class Processes:
     async def _launched(
         self, name: str, module: Sequence[str], **options: Any
     ) -> asyncio.subprocess.Process:
-        log = os.open(
-            self._folder / "logs" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
-        )
         if self._directory is not None:
             self._directory.mkdir(exist_ok=True)
-        try:
+        with self._log_of(name) as log:
             return await asyncio.create_subprocess_exec(
                 *child_command(*module),
                 stdout=log,
@@ -345,21 +374,26 @@ class Processes:
                 cwd=self._directory,
                 **{"stdin": asyncio.subprocess.DEVNULL, **options},
             )
+
+    @contextmanager
+    def _log_of(self, name: str) -> Iterator[int]:
+        """The open log of a process."""
+        log = os.open(
+            self._folder / "logs" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
+        )
+        try:
+            yield log
         finally:
             os.close(log)
 
-    def _watched(
-        self, name: str, process: asyncio.subprocess.Process
-    ) -> asyncio.subprocess.Process:
+    def _watched(self, name: str, process: _SomeProcess) -> _SomeProcess:
         self._alive[name] = program = LocalProgram(process.pid)
         waiting = asyncio.create_task(self._wait(name, program, process))
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
         return process
 
-    async def _wait(
-        self, name: str, program: LocalProgram, process: asyncio.subprocess.Process
-    ) -> None:
+    async def _wait(self, name: str, program: LocalProgram, process: _AnyProcess) -> None:
         status = await process.wait()
         if self._alive.get(name) is program:
             del self._alive[name]
