@@ -258,7 +258,7 @@ def test_no_sql_numbers_its_placeholders() -> None:
     assert found == []
 
 
-STARTS = re.compile("process|program|child|command|reading", re.IGNORECASE)
+STARTS = re.compile("process|program|child|command|reading|early", re.IGNORECASE)
 
 
 def program_names(tree: ast.AST) -> Iterator[str]:
