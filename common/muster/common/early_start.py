@@ -12,7 +12,8 @@ from muster.common.processes import child_command, child_environment
 
 
 class EarlyProgram:
-    """A program that has been started early.
+    """A program that has been started early. It is handled like a process of asyncio, which cannot
+    start one before there is an event loop.
 
     Attributes:
         process: the running program.
@@ -30,10 +31,24 @@ class EarlyProgram:
                 start_new_session=True,
                 env=child_environment(),
             )
+        self.pid = self.process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.poll()
+
+    async def wait(self) -> int:
+        import asyncio  # whose import would keep the program waiting
+
+        return await asyncio.to_thread(self.process.wait)
+
+    def kill(self) -> None:
+        self.process.kill()
 
     def end(self) -> None:
+        """End a program that is not needed."""
         self.control.close()
-        self.process.kill()
+        self.kill()
         self.process.wait()
 
 
@@ -49,7 +64,7 @@ def start_early(module: str) -> EarlyProgram:
 def take_early(module: str) -> EarlyProgram | None:
     """The program that was started early, once, if it is still alive."""
     early = _started.pop(module, None)
-    if early is not None and early.process.poll() is not None:
+    if early is not None and early.returncode is not None:
         early.control.close()
         return None
     return early

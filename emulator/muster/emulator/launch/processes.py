@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from subprocess import Popen
 from typing import Any, TypeVar
 
 from muster.client.processes.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, SECRETS
-from muster.common.early_start import take_early
+from muster.common.early_start import EarlyProgram, take_early
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.processes import LOADED, OWN_CODE, child_command, child_environment
 from muster.emulator.fleet.packs import DeviceFolders
@@ -45,26 +44,8 @@ _LINE_BYTES = 1 << 30
 """Most bytes of a message of the nursery, which may state the examples of 100,000 devices."""
 
 
-class EarlyProcess:
-    """A process that was started before there was an event loop."""
-
-    def __init__(self, process: Popen[bytes]) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        return self._process.poll()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    async def wait(self) -> int:
-        return await asyncio.to_thread(self._process.wait)
-
-
-_AnyProcess = asyncio.subprocess.Process | EarlyProcess
-_SomeProcess = TypeVar("_SomeProcess", asyncio.subprocess.Process, EarlyProcess)
+_AnyProcess = asyncio.subprocess.Process | EarlyProgram
+_SomeProcess = TypeVar("_SomeProcess", asyncio.subprocess.Process, EarlyProgram)
 
 
 class Processes:
@@ -177,8 +158,7 @@ class Processes:
         early = take_early(NURSERY_MODULE)
         if early is not None:
             if self._directory is None and OWN_CODE not in os.environ:
-                process = EarlyProcess(early.process)
-                return self._watched(self._nursery_name, process), early.control
+                return self._watched(self._nursery_name, early), early.control
             early.end()  # it has another directory, or has not imported the user's code
         ours, theirs = socket.socketpair()
         with theirs:
