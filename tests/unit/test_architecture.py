@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import TopologicalSorter
 from itertools import pairwise
@@ -258,17 +258,19 @@ def test_no_sql_numbers_its_placeholders() -> None:
     assert found == []
 
 
-STARTS = re.compile("process|program|child|command|reading|early", re.IGNORECASE)
+STARTS = re.compile("process|program|child|command|reading", re.IGNORECASE)
 
 
-def program_names(tree: ast.AST) -> Iterator[str]:
-    """The modules that a file starts as programs: what follows "-m", what begins a list, and what
-    is given to a call whose name speaks of a program."""
+def program_names(tree: ast.AST, known: Collection[str]) -> Iterator[str]:
+    """The modules that a file starts as programs: what follows "-m", what begins a list, what has a
+    name of its own, and what is given to a call whose name speaks of a program."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             parts, starts = node.args, bool(STARTS.search(ast.unparse(node.func)))
         elif isinstance(node, (ast.List, ast.Tuple)):
             parts, starts = node.elts, False
+        elif isinstance(node, ast.Assign):
+            parts, starts = [node.value], getattr(node.value, "value", None) in known
         else:
             continue
         names = [part.value if isinstance(part, ast.Constant) else "" for part in parts]
@@ -279,12 +281,12 @@ def program_names(tree: ast.AST) -> Iterator[str]:
 
 
 def test_every_module_that_is_started_as_a_program_does_something() -> None:
-    found = {
-        name for path in modules().values() for name in program_names(ast.parse(path.read_text()))
-    }
+    known = modules()
+    trees = [ast.parse(path.read_text()) for path in known.values()]
+    found = {name for tree in trees for name in program_names(tree, known)}
     assert {"muster.server.evaluation.process", "muster.client.processes.nursery"} <= found
     for name in found:
-        path = modules().get(f"{name}.__main__") or modules()[name]
+        path = known.get(f"{name}.__main__") or known[name]
         assert "__main__" in path.name or 'if __name__ == "__main__":' in path.read_text(), name
 
 

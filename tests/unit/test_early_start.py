@@ -5,10 +5,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from muster.common.early_start import start_early, take_early
+from muster.common.early_start import NURSERY, start_early, take_early
 from muster.common.processes import PARENT
 
-NURSERY = "muster.client.processes.nursery"
 DEADLINE_S = 60.0
 """Far beyond what anything here takes."""
 

@@ -10,6 +10,9 @@ from subprocess import DEVNULL, Popen
 
 from muster.common.processes import child_command, child_environment
 
+NURSERY = "muster.client.processes.nursery"
+"""The module of the program from which devices are forked. It imports torch."""
+
 
 class EarlyProgram:
     """A program that has been started early. It is handled like a process of asyncio, which cannot

@@ -8,7 +8,7 @@ then, so an interrupt may end the process as the operating system would.
 import _signal as signal  # type: ignore[import-not-found]
 import sys
 
-from muster.common.early_start import start_early
+from muster.common.early_start import NURSERY, start_early
 from muster.common.environment import settle_environment
 from muster.common.garbage import import_quickly
 
@@ -21,7 +21,7 @@ def main() -> None:
     import_quickly()
     settle_environment()
     if sys.argv[1:2] == ["run"] and not any(map(_needs_no_nursery, sys.argv[2:])):
-        start_early("muster.client.processes.nursery")  # it imports torch meanwhile
+        start_early(NURSERY)
     from muster.cli.commands import main as command_line
 
     signal.signal(signal.SIGINT, handler)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from muster.client.processes.config import NurseryProcess, PackProcess
+from muster.common import early_start
 from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, SECRETS
-from muster.common.early_start import EarlyProgram, take_early
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.processes import LOADED, OWN_CODE, child_command, child_environment
 from muster.emulator.fleet.packs import DeviceFolders
@@ -33,9 +33,6 @@ from muster.server.settings.process import ServerProcess
 
 NURSERY = "nursery"
 
-NURSERY_MODULE = "muster.client.processes.nursery"
-"""The module of its program. `muster run` starts it early (`common/early_start.py`)."""
-
 FILES = "files"
 """The folder in the run folder with what the code of an app writes."""
 
@@ -44,8 +41,8 @@ _LINE_BYTES = 1 << 30
 """Most bytes of a message of the nursery, which may state the examples of 100,000 devices."""
 
 
-_AnyProcess = asyncio.subprocess.Process | EarlyProgram
-_SomeProcess = TypeVar("_SomeProcess", asyncio.subprocess.Process, EarlyProgram)
+_AnyProcess = asyncio.subprocess.Process | early_start.EarlyProgram
+_SomeProcess = TypeVar("_SomeProcess", asyncio.subprocess.Process, early_start.EarlyProgram)
 
 
 class Processes:
@@ -155,14 +152,14 @@ class Processes:
 
     async def _started_nursery(self) -> tuple[_AnyProcess, socket.socket]:
         """A nursery that waits for its configuration, and the socket over which it gets it."""
-        early = take_early(NURSERY_MODULE)
+        early = early_start.take_early(early_start.NURSERY)
         if early is not None:
             if self._directory is None and OWN_CODE not in os.environ:
                 return self._watched(self._nursery_name, early), early.control
             early.end()  # it has another directory, or has not imported the user's code
         ours, theirs = socket.socketpair()
         with theirs:
-            return await self._start(self._nursery_name, [NURSERY_MODULE], stdin=theirs), ours
+            return await self._start(self._nursery_name, [early_start.NURSERY], stdin=theirs), ours
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
