@@ -60,9 +60,11 @@ def _role(event: Event) -> str:
 
 
 def _check_moments(events: Sequence[Event], log: CheckLog) -> None:
-    """Every event is between the one before and the one after it. (If the clock of the machine was
-    set back, one is earlier than the one before; if only by a little, nothing else may tell.)"""
+    """Every event is between the one before and the one after it, unless the clock of the machine
+    was set back."""
     moments = [event.get("at") for event in events]
+    if _set_back(moments):
+        return
     for place, at in enumerate(moments):
         name, round = events[place].get("event"), events[place].get("round")
         if not isinstance(at, int | float):
@@ -71,14 +73,24 @@ def _check_moments(events: Sequence[Event], log: CheckLog) -> None:
         before, after = _neighbours(moments, place)
         if events[place + 1 : place + 2] and events[place + 1].get("event") == ServerStarted.name:
             continue  # a server that is started again tells first what had not been told
-        between = (
-            before is None
-            or after is None
-            or before > after
-            or before - SLACK_S <= at <= after + SLACK_S
-        )
+        between = before is None or after is None or before > after or before <= at <= after
         log.require(between, f"moment of {name}", f"from {before!r} to {after!r}", at,
                     round if isinstance(round, int) else None)  # fmt: skip
+
+
+def _set_back(moments: Sequence[Any]) -> bool:
+    """Whether moments fall once, by a little, and by so much that it is not because two lines that
+    follow each other have changed places."""
+    if not all(isinstance(each, int | float) for each in moments):
+        return False
+    falls = [place for place in range(1, len(moments)) if moments[place] < moments[place - 1]]
+    if len(falls) != 1 or moments[falls[0] - 1] - moments[falls[0]] > SLACK_S:
+        return False
+    earlier, higher, lower, later = (
+        moments[place] if 0 <= place < len(moments) else None
+        for place in range(falls[0] - 2, falls[0] + 2)
+    )
+    return bool((earlier is not None and lower < earlier) or (later is not None and later < higher))
 
 
 def _neighbours(moments: Sequence[Any], place: int) -> tuple[float | None, float | None]:
