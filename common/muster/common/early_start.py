@@ -2,7 +2,7 @@
 modules at the same time, on two cores.
 
 The program's standard input is a socket, on which it waits for what it is to do. If it is not
-needed after all it is killed.
+needed after all it ends with the command.
 """
 
 import socket
@@ -47,12 +47,6 @@ class EarlyProgram:
 
     def kill(self) -> None:
         self.process.kill()
-
-    def end(self) -> None:
-        """End a program that is not needed."""
-        self.control.close()
-        self.kill()
-        self.process.wait()
 
 
 _started: dict[str, EarlyProgram] = {}

@@ -6,7 +6,9 @@ then, so an interrupt may end the process as the operating system would.
 
 # The part of `signal` that is in the interpreter: `signal` itself takes milliseconds to import.
 import _signal as signal  # type: ignore[import-not-found]
+import os
 import sys
+from collections.abc import Sequence
 
 from muster.common.early_start import NURSERY, start_early
 from muster.common.environment import settle_environment
@@ -20,7 +22,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import_quickly()
     settle_environment()
-    if sys.argv[1:2] == ["run"] and not any(map(_needs_no_nursery, sys.argv[2:])):
+    if _needs_nursery(sys.argv[1:]):
         start_early(NURSERY)
     from muster.cli.commands import main as command_line
 
@@ -28,6 +30,8 @@ def main() -> None:
     command_line()
 
 
-def _needs_no_nursery(word: str) -> bool:
-    """Whether a command with a word shows its help, or may start the fleet elsewhere."""
-    return word in ("-h", "--help") or word.startswith("--backend")
+def _needs_nursery(words: Sequence[str]) -> bool:
+    """Whether a command starts device processes on this machine, as far as its words tell. If there
+    is a PYTHONPATH, only the scenario says from where they may import."""
+    elsewhere = any(w in ("-h", "--help") or w.startswith("--backend") for w in words)
+    return words[:1] == ["run"] and not elsewhere and "PYTHONPATH" not in os.environ

@@ -111,6 +111,16 @@ class Trial(Section):
     """The groups with enrolled devices."""
 
 
+class Surroundings(Section):
+    """Where a nursery is, which may have been started before its run was known."""
+
+    directory: str | None = None
+    """Its current directory; None: that of the command."""
+
+    own_code: str | None = None
+    """What `muster.common.own_code` has announced; None: there is no code of the user's own."""
+
+
 class NurseryProcess(Section):
     """The configuration of a nursery."""
 

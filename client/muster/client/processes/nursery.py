@@ -10,12 +10,13 @@ rules were found by trying:
 - children die with the nursery, and the nursery with its supervisor.
 
 The supervisor and the nursery talk over a socket pair, which is the nursery's standard input, one
-JSON object a line. The supervisor sends two descriptors, of the socket to the server and of the
-log, then the configuration (a `NurseryProcess`), and after the event `ready` any number of
-`{"start": {...}}` (a `PackProcess`). The nursery sends the events `ready`, `refused`, `failed`,
-`started` and `exited`. Over another pair the server orders processes beside it, such as the
-evaluation: a name and a module (`muster.server.runtime.beside`), with two sockets, one for the
-process to talk over, and one at which the nursery writes the exit status.
+JSON object a line. The supervisor sends where the process is to be (`Surroundings`) with two
+descriptors, of the socket to the server and of the log; then the configuration
+(`NurseryProcess`); and after the event `ready` any number of `{"start": {...}}` (`PackProcess`).
+The nursery sends the events `ready`, `refused`, `failed`, `started` and `exited`. Over another pair
+the server orders processes beside it, such as the evaluation: a name and a module
+(`muster.server.runtime.beside`), with two sockets, one for the process to talk over, and one at
+which the nursery writes the exit status.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ from typing import Any, NoReturn
 import muster.client.processes.early_imports  # noqa: F401
 from muster.client.device.rational import require_validation
 from muster.client.processes import program
-from muster.client.processes.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess, Surroundings
 from muster.client.processes.trial import require_trained
 from muster.client.training.local import fingerprint, warm
 from muster.client.training.together import require_layers
@@ -44,8 +45,9 @@ from muster.common.causes import outer_cause
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.garbage import rarely_collect
+from muster.common.own_code import follow
 from muster.common.platform_facts import package_versions, platform_of
-from muster.common.processes import die_with_parent, use_huge_pages
+from muster.common.processes import OWN_CODE, die_with_parent, use_huge_pages
 from muster.common.tensors import WIRE, safetensors_header
 from muster.tasks.data_digest import data_digest
 from muster.tasks.hosted import HostedTask
@@ -53,6 +55,7 @@ from muster.tasks.opening import open_task, require_sound
 from muster.tasks.parts import layout_of, vector_of
 from muster.tasks.task import OpenTask
 
+_BYTES = 1 << 20
 _MANY = 64
 """Packs for which huge pages pay: to make them takes 0.2 to 0.4 s, and a fork and the end of the
 process together take 11 ms less."""
@@ -242,19 +245,29 @@ def _told() -> tuple[socket.socket, socket.socket, NurseryProcess]:
     supervisor = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    _, files, *_ = socket.recv_fds(supervisor, 1, 2)
+    received, files, *_ = socket.recv_fds(supervisor, _BYTES, 2)
     if len(files) != 2:
         sys.exit(0)  # the supervisor needs no nursery
     server, log = files
     for output in (1, 2):
         os.dup2(log, output)
     os.close(log)
-    line = b""
-    while not line.endswith(b"\n"):
-        if not (received := supervisor.recv(1 << 20)):
+    while received.count(b"\n") < 2:
+        if not (more := supervisor.recv(_BYTES)):
             sys.exit(0)
-        line += received
-    return supervisor, socket.socket(fileno=server), NurseryProcess.from_json(line)
+        received += more
+    surroundings, config = received.splitlines()
+    _enter(Surroundings.from_json(surroundings))
+    return supervisor, socket.socket(fileno=server), NurseryProcess.from_json(config)
+
+
+def _enter(surroundings: Surroundings) -> None:
+    """Do what could not be done when the process was started before its run was known."""
+    if surroundings.directory is not None:
+        os.chdir(surroundings.directory)
+    if surroundings.own_code is not None and OWN_CODE not in os.environ:
+        os.environ[OWN_CODE] = surroundings.own_code
+        follow()
 
 
 def main() -> None:

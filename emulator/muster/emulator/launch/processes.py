@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from muster.client.processes.config import NurseryProcess, PackProcess
+from muster.client.processes.config import NurseryProcess, PackProcess, Surroundings
 from muster.common import early_start
 from muster.common.clock import Clock
 from muster.common.credentials import EVALUATION, SECRETS
@@ -137,8 +137,14 @@ class Processes:
         self._hang_up()
         self._starting.begin(self._nursery_name)
         self._nursery, ours = await self._started_nursery()
+        directory = self._made_directory()
+        surroundings = Surroundings(
+            directory=None if directory is None else str(directory.absolute()),
+            own_code=os.environ.get(OWN_CODE),
+        )
         with self._log_of(self._nursery_name) as log:
-            socket.send_fds(ours, [b"\n"], [self._orders[1].fileno(), log])
+            files = [self._orders[1].fileno(), log]
+            socket.send_fds(ours, [surroundings.to_json().encode() + b"\n"], files)
         self._prepared = asyncio.get_running_loop().create_future()
         reader, self._control = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES)
         self._control.write(config.to_json().encode() + b"\n")
@@ -152,11 +158,8 @@ class Processes:
 
     async def _started_nursery(self) -> tuple[_AnyProcess, socket.socket]:
         """A nursery that waits for its configuration, and the socket over which it gets it."""
-        early = early_start.take_early(early_start.NURSERY)
-        if early is not None:
-            if self._directory is None and OWN_CODE not in os.environ:
-                return self._watched(self._nursery_name, early), early.control
-            early.end()  # it has another directory, or has not imported the user's code
+        if (early := early_start.take_early(early_start.NURSERY)) is not None:
+            return self._watched(self._nursery_name, early), early.control
         ours, theirs = socket.socketpair()
         with theirs:
             return await self._start(self._nursery_name, [early_start.NURSERY], stdin=theirs), ours
@@ -337,8 +340,6 @@ class Processes:
     async def _launched(
         self, name: str, module: Sequence[str], **options: Any
     ) -> asyncio.subprocess.Process:
-        if self._directory is not None:
-            self._directory.mkdir(exist_ok=True)
         with self._log_of(name) as log:
             return await asyncio.create_subprocess_exec(
                 *child_command(*module),
@@ -348,9 +349,15 @@ class Processes:
                 # signal away from the new process.
                 start_new_session=True,
                 env=child_environment(),
-                cwd=self._directory,
+                cwd=self._made_directory(),
                 **{"stdin": asyncio.subprocess.DEVNULL, **options},
             )
+
+    def _made_directory(self) -> Path | None:
+        """The current directory of all programs; None: that of this process."""
+        if self._directory is not None:
+            self._directory.mkdir(exist_ok=True)
+        return self._directory
 
     @contextmanager
     def _log_of(self, name: str) -> Iterator[int]:
