@@ -34,6 +34,20 @@ def test_histories_with_kills_and_broken_connections_agree() -> None:
         assert [text for number in range(20) for text in alarms_of(played, number)] == []
 
 
+ONCE_ALARMED = (
+    709, 751, 758, 1161, 10_000_031, 10_000_073, 10_000_094, 10_000_468, 10_000_518, 10_000_524,
+    10_000_836, 10_000_884, 10_001_549, 10_001_564, 10_001_755, 10_002_110,
+)  # fmt: skip
+"""Fleets with a history that raised an alarm: a clock set back by a second, what a power cut took
+from a battery or the journal, what came twice, a device that works for a killed server's call, work
+given up before it began, moments told again, parts of models, and curves of rational devices."""
+
+
+def test_what_once_raised_an_alarm_agrees() -> None:
+    with simulator() as played:
+        assert [text for number in ONCE_ALARMED for text in alarms_of(played, number)] == []
+
+
 @pytest.mark.soak
 def test_many_histories_agree() -> None:
     with simulator() as played:
