@@ -9,6 +9,7 @@ import _signal as signal  # type: ignore[import-not-found]
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from muster.common.early_start import NURSERY, start_early
 from muster.common.environment import settle_environment
@@ -23,7 +24,8 @@ def main() -> None:
     import_quickly()
     settle_environment()
     if _needs_nursery(sys.argv[1:]):
-        start_early(NURSERY)
+        with suppress(OSError):  # the run says what the machine lacks
+            start_early(NURSERY)
     from muster.cli.commands import main as command_line
 
     signal.signal(signal.SIGINT, handler)
