@@ -1,5 +1,6 @@
 """Programs that a command starts before it knows what they are for."""
 
+import resource
 import subprocess
 import sys
 from contextlib import suppress
@@ -32,6 +33,23 @@ def test_a_run_that_is_refused_leaves_no_process() -> None:
     assert refused.returncode == 2, told
     while any(_is_child(path, refused.pid) for path in Path("/proc").glob("[0-9]*")):
         pass
+
+
+def test_a_machine_that_lacks_files_is_told_by_the_run() -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))
+
+    muster = Path(sys.executable).with_name("muster")
+    refused = subprocess.run(
+        [muster, "run", "examples/digits.toml"],
+        cwd=Path(__file__).parents[2],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: open files: up to 6, ")
 
 
 def _is_child(process: Path, parent: int) -> bool:
