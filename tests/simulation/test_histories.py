@@ -473,3 +473,11 @@ def test_a_server_that_stops_ends_its_calls_in_the_order_in_which_they_began(
     plan = HistoryPlan("fleet-7100218", 71002180, faults)
     traces = [simulated.play(plan, traced=True).trace for _ in range(3)]
     assert traces[0] == traces[1] == traces[2]
+
+
+@pytest.mark.parametrize("seed", [104_001_854, 104_002_472])
+def test_a_download_of_which_nothing_arrived_is_not_complete(
+    simulated: Simulator, seed: int
+) -> None:
+    """Its last byte was sent, and lost with its connection; the device asks for all of it again."""
+    assert not simulated.play(simulated.random_plan(seed)).violations

@@ -139,6 +139,7 @@ class TrafficAccount:
             broken = downloads[-1]
             received = max(0, offset - broken.offset)
             self._end(broken.transfer, "broken")
+            broken.transfer.ending = "broken"  # also if its last byte was sent, and lost
             broken.transfer.bytes = min(broken.transfer.bytes, received)
         downloads.append(_Download(transfer, offset, length))
         with self._moving(transfer):
