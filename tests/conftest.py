@@ -12,6 +12,7 @@ from tests.outcomes import Recorder
 
 from muster.common.causes import own_modules
 from muster.common.processes import OWN_CODE
+from muster.tasks.files import DATA_VARIABLE
 
 # There is no deadline per example, because a test must not depend on the machine's speed. Examples
 # are derived from the test itself, so that a failure on one machine is a failure on every machine.
@@ -76,6 +77,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 _INSTALLED = frozenset(map(Path, sys.path))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def published_here() -> Iterator[str | None]:
+    """Where this machine has the published data sets: what MUSTER_DATA says. Tests do not find the
+    variable, because a scenario that is read takes its data from there."""
+    with pytest.MonkeyPatch.context() as patched:
+        directory = os.environ.get(DATA_VARIABLE)
+        patched.delenv(DATA_VARIABLE, raising=False)
+        yield directory
+
+
+@pytest.fixture
+def published(published_here: str | None) -> Path:
+    """The folder of the published data sets."""
+    if published_here is None:
+        pytest.skip(f"{DATA_VARIABLE} is not set")
+    return Path(published_here)
 
 
 @pytest.fixture(autouse=True)

@@ -389,11 +389,9 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     muster: Muster,
     scenario: Callable[..., Path],
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
     settings: list[str],
     said: str,
 ) -> None:
-    monkeypatch.delenv("MUSTER_DATA", raising=False)  # it would replace /nowhere
     given = [word for setting in settings for word in ("--set", setting)]
     refused = muster("up", scenario(), "--out", folder, *given)
     assert refused.returncode == 2

@@ -22,7 +22,7 @@ from muster.emulator.faults.registry import FAULTS
 from muster.emulator.launch import doctor
 from muster.emulator.planning import server_view
 from muster.emulator.scenario.enrollment import ENROLLMENTS
-from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
+from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
 from muster.server.knowledge.propensity import CLASSIFIERS
@@ -100,9 +100,8 @@ count = 2
 
 
 @pytest.fixture
-def complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def complaint(tmp_path: Path) -> Callable[..., str]:
     """What is said of a plain scenario with some settings; empty when it is accepted."""
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
     path = tmp_path / "plain.toml"
     path.write_text(PLAIN)
 

@@ -23,7 +23,6 @@ from muster.emulator import verification
 from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.links.settings import LinkSettings
 from muster.emulator.run_folder.folder import COMPOSE, own
-from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.emulator.verification.result import Tolerances, Verification, compared
 
 PLAIN = """
@@ -43,7 +42,6 @@ Muster = Callable[..., Result]
 @pytest.fixture
 def muster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Muster:
     """Calls a command in an empty folder that holds plain.toml."""
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     Path("plain.toml").write_text(PLAIN)
     return lambda *arguments: CliRunner().invoke(main, arguments)

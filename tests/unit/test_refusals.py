@@ -17,7 +17,6 @@ from muster.cli.commands import main
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator.run_folder.folder import new_run_folder
-from muster.emulator.scenario.reading import DATA_VARIABLE
 
 PLAIN = """
 name = "plain"
@@ -40,7 +39,6 @@ NOWHERE = ["/dev/null/x", "/dev/null/x/y", "/proc/x"]
 @pytest.fixture
 def muster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Muster:
     """Calls a command in an empty folder that holds plain.toml."""
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     Path("plain.toml").write_text(PLAIN)
     return lambda *arguments: CliRunner().invoke(main, arguments)

@@ -9,9 +9,10 @@ from muster.client.availability.trace import Replay
 from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.emulator.launch import doctor
-from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
+from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
+from muster.tasks.files import DATA_VARIABLE
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
@@ -25,11 +26,6 @@ rounds = 3
 name = "a"
 count = 2
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_data_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
 
 
 @pytest.fixture

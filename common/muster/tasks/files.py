@@ -7,7 +7,8 @@ from pathlib import Path
 
 from muster.common.errors import ConfigError
 
-VARIABLE = "MUSTER_DATA"
+DATA_VARIABLE = "MUSTER_DATA"
+"""The environment variable that names the data directory."""
 
 # For each data set: paths below the data directory, and SHA-256. The files of MNIST, Fashion-MNIST
 # and Tiny Shakespeare are those that the authors published; the others were packed for muster.
@@ -95,7 +96,7 @@ def directory_of(name: str, setting: str | None) -> Path:
     Raises:
         ConfigError: neither the setting nor the environment has a directory.
     """
-    if directory := setting or os.environ.get(VARIABLE):
+    if directory := setting or os.environ.get(DATA_VARIABLE):
         return Path(directory)
     raise ConfigError(_absent(name, CHECKSUMS[name], "no data directory is set"))
 
@@ -104,6 +105,6 @@ def _absent(name: str, paths: Iterable[Path | str], why: str) -> str:
     title = f"task.data.directory: {name} needs files, and {why}:"
     advice = (
         "give the folder that holds them by [task.data] directory in the scenario, by --data, or "
-        f"by the environment variable {VARIABLE}"
+        f"by the environment variable {DATA_VARIABLE}"
     )
     return "\n".join([title, *(f"  {path}" for path in paths), advice])

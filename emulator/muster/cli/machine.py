@@ -40,7 +40,8 @@ def doctor(scenario: Path | None, backend: "BackendName", data: str | None, as_j
     devices."""
     from muster.emulator.launch.choice import kind_of
     from muster.emulator.launch.doctor import Finding, describe
-    from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
+    from muster.emulator.scenario.reading import read_scenario
+    from muster.tasks.files import DATA_VARIABLE
 
     read, directory = None, data or os.environ.get(DATA_VARIABLE)
     problems = []

@@ -8,13 +8,13 @@ from muster.common.errors import ConfigError
 from muster.emulator.records.summary import clean
 from muster.emulator.records.tabular import aligned
 from muster.emulator.run_folder.folder import shown
-from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.simulation.workers import WorkerBackend
 from muster.studies.claims import Claim
 from muster.studies.outcome import Studied
 from muster.studies.plan import find_study
 from muster.studies.registry import STUDIES
 from muster.studies.study import FIRST_SEED, SEEDS, Options
+from muster.tasks.files import DATA_VARIABLE
 
 
 def require_name(name: str | None) -> str:

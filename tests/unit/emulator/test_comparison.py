@@ -142,10 +142,7 @@ def test_what_is_wrong_with_all_variants_is_told_once(scenario: Path) -> None:
     assert "variants" not in str(refused.value)
 
 
-def test_data_that_is_missing_is_told_before_anything_starts(
-    scenario: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MUSTER_DATA", raising=False)
+def test_data_that_is_missing_is_told_before_anything_starts(scenario: Path) -> None:
     with pytest.raises(ConfigError, match=r"1 of 2 variants cannot be run\ntask=mnist: task\.data"):
         make_plan(scenario, {"task.name": ["linear", "mnist"]})
 

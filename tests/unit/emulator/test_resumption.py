@@ -28,7 +28,6 @@ from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.run_folder.folder import resume_advice
 from muster.emulator.run_folder.journal_tail import Tail
 from muster.emulator.runs import running
-from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.server.account.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ Resume = Callable[[], Result]
 @pytest.fixture
 def resume(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Resume:
     """Goes on with a run of three rounds, up to the moment at which processes would be started."""
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
 
     def started(*_: object) -> None:
         raise Started

@@ -99,7 +99,6 @@ class Runner:
 def runner(run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(TESTS))
-    monkeypatch.delenv("MUSTER_DATA", raising=False)
     made = Runner(type(run))
     monkeypatch.setattr(running, "run", made.run)
     monkeypatch.setattr(running, "resume", made.resume)

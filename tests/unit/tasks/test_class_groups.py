@@ -1,6 +1,5 @@
 """The partition of appendix A.5 of FedUCA: groups of labels, and proportions within."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.common.errors import ConfigError
-from muster.tasks import datasets, files
+from muster.tasks import datasets
 from muster.tasks.classification import Digits
 from muster.tasks.partitions import ClassGroups, Share
 from muster.tasks.partitions.class_groups import dealt
@@ -128,12 +127,8 @@ def test_what_cannot_be_divided_is_refused(
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "each"), [("fashion-mnist", 6000), ("cifar10", 2000)])
-def test_pictures_of_files_go_to_ten_institutes(name: str, each: int) -> None:
-    directory = os.environ.get(files.VARIABLE)
-    if directory is None:
-        pytest.skip("MUSTER_DATA is not set")
-    there = Path(directory)
-    found = datasets.cifar10(there) if name == "cifar10" else datasets.idx(name, there)
+def test_pictures_of_files_go_to_ten_institutes(name: str, each: int, published: Path) -> None:
+    found = datasets.cifar10(published) if name == "cifar10" else datasets.idx(name, published)
     shares = ClassGroups().shares(found.train_y, None, None, 10, 1, 0.3)
     # As many examples as there are of a label: ten labels for ten institutes.
     sizes = (round(0.7 * each), round(0.3 * each))

@@ -1,6 +1,5 @@
 import gzip
 import hashlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,6 @@ def idx_file(array: np.ndarray) -> bytes:
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tiny MNIST of 20 + 5 pictures of 2×3 pixels, whose checksums are the expected ones."""
-    monkeypatch.delenv(files.VARIABLE, raising=False)
     (tmp_path / "MNIST/raw").mkdir(parents=True)
     arrays = [
         np.arange(120, dtype=np.uint8).reshape(20, 2, 3),
@@ -125,10 +123,7 @@ def test_every_missing_file_is_named_with_the_settings_that_say_where(directory:
         assert setting in message
 
 
-def test_without_a_directory_the_message_names_the_files_and_the_settings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(files.VARIABLE, raising=False)
+def test_without_a_directory_the_message_names_the_files_and_the_settings() -> None:
     with pytest.raises(ConfigError) as error:
         FashionMnist().check()
     message = str(error.value)
@@ -145,8 +140,7 @@ def test_without_a_directory_the_message_names_the_files_and_the_settings(
         assert part in message
 
 
-def test_a_directory_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(files.VARIABLE, raising=False)
+def test_a_directory_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="not in nowhere/at/all"):
         Mnist(data=Data(directory="nowhere/at/all")).check()
 
@@ -154,7 +148,7 @@ def test_a_directory_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_the_environment_says_where_data_are_if_the_resolved_setting_does_not(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(files.VARIABLE, str(directory))
+    monkeypatch.setenv(files.DATA_VARIABLE, str(directory))
     Mnist().check()
 
 
@@ -162,7 +156,7 @@ def test_a_directory_given_by_the_flag_is_not_overridden_by_the_environment(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Reading a scenario puts what --data says into the setting, and devices inherit the variable.
-    monkeypatch.setenv(files.VARIABLE, "nowhere/at/all")
+    monkeypatch.setenv(files.DATA_VARIABLE, "nowhere/at/all")
     Mnist(data=Data(directory=str(directory))).check()
 
 
@@ -189,11 +183,10 @@ def test_reading_digits_imports_no_scikit_learn() -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-def test_the_published_files_are_whole_and_as_large_as_published(name: str) -> None:
-    directory = os.environ.get(files.VARIABLE)
-    if directory is None:
-        pytest.skip("MUSTER_DATA is not set")
-    found = datasets.idx(name, Path(directory))
+def test_the_published_files_are_whole_and_as_large_as_published(
+    name: str, published: Path
+) -> None:
+    found = datasets.idx(name, published)
     assert found.train_x.shape == (60_000, 28, 28)
     assert found.test_x.shape == (10_000, 28, 28)
     counts = {
@@ -203,16 +196,9 @@ def test_the_published_files_are_whole_and_as_large_as_published(name: str) -> N
     assert np.bincount(found.test_y).tolist() == counts[name]
 
 
-def published() -> Path:
-    directory = os.environ.get(files.VARIABLE)
-    if directory is None:
-        pytest.skip("MUSTER_DATA is not set")
-    return Path(directory)
-
-
 @pytest.mark.data
-def test_pictures_of_cifar_are_decoded_as_documented() -> None:
-    found = datasets.cifar10(published())
+def test_pictures_of_cifar_are_decoded_as_documented(published: Path) -> None:
+    found = datasets.cifar10(published)
     checksums = [hashlib.sha256(x.tobytes()).hexdigest() for x in (found.train_x, found.test_x)]
     # Of the decoded pixels, from the page that came with the file.
     assert checksums == [
@@ -225,8 +211,10 @@ def test_pictures_of_cifar_are_decoded_as_documented() -> None:
 
 
 @pytest.mark.data
-def test_every_person_of_har_has_windows_to_train_and_to_test_that_do_not_overlap() -> None:
-    found = datasets.uci_har(published())
+def test_every_person_of_har_has_windows_to_train_and_to_test_that_do_not_overlap(
+    published: Path,
+) -> None:
+    found = datasets.uci_har(published)
     assert len(found.train_y) + len(found.test_y) == 10_299
     assert 0.18 < len(found.test_y) / 10_299 < 0.25
     assert found.train_user is not None
@@ -241,9 +229,10 @@ def test_every_person_of_har_has_windows_to_train_and_to_test_that_do_not_overla
 
 
 @pytest.mark.data
-def test_posts_are_words_or_tokens_without_the_header_that_names_the_group() -> None:
-    directory = published()
-    words = texts.news_words(directory, 4000)
+def test_posts_are_words_or_tokens_without_the_header_that_names_the_group(
+    published: Path,
+) -> None:
+    words = texts.news_words(published, 4000)
     assert words.train_x.shape == (11_314, 4000)
     assert words.test_x.shape == (7_532, 4000)
     assert np.bincount(words.train_y)[[0, 14, 19]].tolist() == [480, 593, 377]
@@ -251,7 +240,7 @@ def test_posts_are_words_or_tokens_without_the_header_that_names_the_group() -> 
     dense = words.scaled(words.train_x[[0, 5, 11_313]])
     assert dense.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(dense, axis=1), 1, rtol=1e-5)
-    tokens = texts.news_tokens(directory, 4000, 50)
+    tokens = texts.news_tokens(published, 4000, 50)
     assert tokens.inputs == (50, 4001)
     assert tokens.train_x.max() == 4000
     # The commonest word of English is the first of the vocabulary.
@@ -260,13 +249,12 @@ def test_posts_are_words_or_tokens_without_the_header_that_names_the_group() -> 
 
 
 @pytest.mark.data
-def test_windows_of_shakespeare_are_followed_by_their_characters() -> None:
-    directory = published()
-    found = texts.shakespeare(directory, 80, 10, 50, 2000)
+def test_windows_of_shakespeare_are_followed_by_their_characters(published: Path) -> None:
+    found = texts.shakespeare(published, 80, 10, 50, 2000)
     assert (found.labels, found.vocabulary) == (65, 65)
     assert found.train_user is not None
     assert found.train_user.max() == 98  # 99 roles with 2,000 characters, as documented
-    text = (directory / "tinyshakespeare/input.txt").read_text()
+    text = (published / "tinyshakespeare/input.txt").read_text()
     alphabet = sorted(set(text))
     # Windows are from the play: their longest lines are.
     for row in (0, 30_000, len(found.train_y) - 1):

@@ -1,6 +1,5 @@
 """Every task that comes with muster is learned by a few clients in two rounds."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from muster.tasks.task import Examples, OpenTask
 from muster.tasks.tasks import BUILT_IN, AnyTask
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-DIRECTORY = os.environ.get(files.VARIABLE)
 CLIENTS = 3
 SLICE = slice(60)
 
@@ -90,11 +88,12 @@ def test_every_task_is_here() -> None:
         for task, training in TASKS
     ],
 )
-def test_two_rounds_lower_the_loss(task: dict[str, Any], training: dict[str, Any]) -> None:
+def test_two_rounds_lower_the_loss(
+    task: dict[str, Any], training: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     if task["name"] in files.CHECKSUMS:
-        if DIRECTORY is None:
-            pytest.skip("MUSTER_DATA is not set")
-        task = {**task, "data": {"directory": DIRECTORY}}
+        published = request.getfixturevalue("published")
+        task = {**task, "data": {"directory": str(published)}}
     settings = {"local_epochs": 2, "batch_size": 10, **training}
     parts = validate(Parts, {"task": task, "training": settings}, "test")
     opened = parts.task.open(population=CLIENTS, seed=1)

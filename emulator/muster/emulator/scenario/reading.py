@@ -18,10 +18,8 @@ from muster.emulator.links.shared import recordings_in
 from muster.emulator.links.traces import TRACES, files_of
 from muster.emulator.scenario.own_code import modules_of, settle_modules
 from muster.emulator.scenario.scenario import Scenario
+from muster.tasks.files import DATA_VARIABLE
 from muster.tasks.own_data import OwnData
-
-DATA_VARIABLE = "MUSTER_DATA"
-"""The environment variable that names the data directory."""
 
 
 def read_scenario(
