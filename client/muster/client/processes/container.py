@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 
+from torch import nn
+
 import muster.client.processes.early_imports  # noqa: F401
 from muster.client.processes import program
 from muster.client.processes.config import PackContainer, PackProcess
-from muster.client.training.local import warm
 from muster.common.errors import MusterError
 from muster.common.garbage import rarely_collect
 from muster.common.processes import die_with_parent
@@ -30,10 +31,11 @@ def main() -> int:
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    warm()
+    program.warm_for_forks()
     first = container.packs[0]
     try:
         task = open_task(first.task, first.population, first.seed)
+        module = task.module()
     except MusterError as error:
         logging.getLogger("muster.client").error("%s", error)
         return 1
@@ -41,7 +43,7 @@ def main() -> int:
     parent, living = os.getpid(), set[int]()
     for pack in container.packs:
         if (pid := os.fork()) == 0:
-            os._exit(_live(pack, task, parent))
+            os._exit(_live(pack, task, module, parent))
         living.add(pid)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     while living:
@@ -52,10 +54,10 @@ def main() -> int:
     return 0
 
 
-def _live(pack: PackProcess, task: OpenTask, parent: int) -> int:
+def _live(pack: PackProcess, task: OpenTask, module: nn.Module, parent: int) -> int:
     die_with_parent(parent)
     try:
-        program.main(pack, task)
+        program.main(pack, task, module)
     except MusterError as error:
         logging.getLogger("muster.client").error("%s: %s", pack.name, error)
         return 1

@@ -5,6 +5,8 @@ rules were found by trying:
 
 - one thread for torch before anything runs (with its default threads every forked child hung);
 - one training step before the first fork, so that no child has to import modules by itself;
+- whatever else each child would make for itself, which the nursery can make once: the module, and
+  the validators of what a device reads;
 - no channel, server, event loop, SQLite or CUDA here, ever: they do not survive a fork;
 - the nursery only forks and reaps, to the end of the run: restarted devices are forked here too;
 - children die with the nursery, and the nursery with its supervisor.
@@ -39,7 +41,7 @@ from muster.client.device.rational import require_validation
 from muster.client.processes import program
 from muster.client.processes.config import NurseryProcess, PackProcess, Surroundings
 from muster.client.processes.trial import require_trained
-from muster.client.training.local import fingerprint, warm
+from muster.client.training.local import fingerprint
 from muster.client.training.together import require_layers
 from muster.common.causes import outer_cause
 from muster.common.errors import ConfigError, MusterError
@@ -72,6 +74,7 @@ class Nursery:
         server: socket.socket,
     ) -> None:
         self._task = task
+        self._module = task.module()
         self._supervisor = supervisor
         self._server = server
         self._logs = Path(config.folder) / "logs"
@@ -114,7 +117,7 @@ class Nursery:
     def _handle(self, request: dict[str, Any]) -> None:
         if "start" in request:
             config = PackProcess.model_validate(request["start"])
-            self._fork(config.name, lambda: program.main(config, self._task))
+            self._fork(config.name, lambda: program.main(config, self._task, self._module))
 
     def _start_beside(self, order: bytes, files: list[int]) -> None:
         """Start a process beside the server."""
@@ -281,7 +284,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    warm()
+    program.warm_for_forks()
     try:
         task = open_task(config.task, config.population, config.seed)
         nursery = Nursery(config, task, supervisor, server)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from torch import nn
 
 from muster.client.calls.call_batch import CallBatch
 from muster.client.calls.worker import Worker
@@ -26,11 +27,11 @@ from muster.client.device.session import SessionEvent, SessionPhase
 from muster.client.device.training_config import TrainingConfig
 from muster.client.life.clock import LifeClock
 from muster.client.processes.config import PackProcess
-from muster.client.training.local import fingerprint
+from muster.client.training.local import fingerprint, warm
 from muster.client.training.settings import Training
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
-from muster.common.credentials import CredentialsFile
+from muster.common.credentials import Credentials, CredentialsFile
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
 from muster.common.exchange import Fingerprint, Identity, ToDevice
 from muster.common.garbage import rarely_collect
@@ -54,6 +55,8 @@ class Pack:
     Args:
         transport: carries the calls; None for gRPC with the credentials that `config` names.
         slots: grants channel slots; None for the gateway that `config` names, if it names one.
+        module: in which the devices train, on their torch device; its parameters on entry do not
+            matter. None: a new one.
 
     Raises:
         ConfigError: the file of its credentials is missing or damaged, or others may read it.
@@ -66,13 +69,14 @@ class Pack:
         clock: Clock,
         transport: Transport | None = None,
         slots: Slots | None = None,
+        module: nn.Module | None = None,
     ) -> None:
         self._config = config
         self._credentials = CredentialsFile(Path(config.credentials))
         self._transport = transport or GrpcTransport(self._credentials)
         lockstep = config.clock.lockstep
         self._clock = clock
-        module = task.module().to(config.torch_device)
+        module = task.module().to(config.torch_device) if module is None else module
         layout = layout_of(module)
         self._schema = layout.schema
         masks = None
@@ -333,14 +337,26 @@ class Pack:
             self._busy = not self._calls.empty()
 
 
-def main(config: PackProcess, task: OpenTask) -> None:
-    """Run the devices of a pack until the run is over."""
+def warm_for_forks() -> None:
+    """Do what each forked process would otherwise do for itself, in memory of its own: import what
+    training needs, and build the validators of what a device reads (`Section`), of 7 MiB."""
+    warm()
+    for read in (Credentials, Training):
+        read.model_rebuild()
+
+
+def main(config: PackProcess, task: OpenTask, module: nn.Module | None = None) -> None:
+    """Run the devices of a pack until the run is over.
+
+    Args:
+        module: see `Pack`.
+    """
     use_batch_scheduling()
     rarely_collect()
-    uvloop.run(_run(config, task))
+    uvloop.run(_run(config, task, module))
 
 
-async def _run(config: PackProcess, task: OpenTask) -> None:
+async def _run(config: PackProcess, task: OpenTask, module: nn.Module | None) -> None:
     # The pack is made inside the event loop, because a channel belongs to the loop that is running
     # when the channel is made.
-    await Pack(config, task, WallClock()).live()
+    await Pack(config, task, WallClock(), module=module).live()
