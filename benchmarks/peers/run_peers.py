@@ -79,7 +79,7 @@ class AppCase:
 
 
 APP_MEASURES = ("round_ms_median", "round_ms_mean", "round_cpu_s", "seconds", "peak_pss_mib")
-APP_SYSTEMS = ("flower", "muster", "strategy")
+APP_SYSTEMS = ("flower", "muster", "packs", "strategy")
 APP_CASES = (AppCase("app-mlp", "mlp", 60, 1 / 3), AppCase("app-cnn", "cnn", 30))
 
 

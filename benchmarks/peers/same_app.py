@@ -1,7 +1,8 @@
-"""One run of the Flower app in fashion/, which knows nothing of muster, under one of three systems:
+"""One run of the Flower app in fashion/, which knows nothing of muster, under one of four systems:
 
 - flower: Flower's own simulation engine, with Ray;
 - muster: muster's devices train, and its fedavg makes the versions;
+- packs: the same, with all devices in two processes;
 - strategy: muster's devices train, and the app's own strategy makes the versions.
 
 The work is the same: the data of a node are in a file of their own, a tenth of the nodes trains in
@@ -151,11 +152,14 @@ def run_flower(folder: Path, config: Config, *, cpus: float) -> Rounds:
     return done
 
 
-def run_muster(folder: Path, config: Config, *, rule: Mapping[str, Any]) -> Rounds:
-    """Run the app on muster's devices, each in a process of its own.
+def run_muster(
+    folder: Path, config: Config, *, rule: Mapping[str, Any], together: int = 1
+) -> Rounds:
+    """Run the app on muster's devices.
 
     Args:
         rule: the keys of `[server]` that say who makes the versions.
+        together: the number of devices in a process.
     """
     from safetensors.torch import load_file
 
@@ -170,7 +174,7 @@ def run_muster(folder: Path, config: Config, *, rule: Mapping[str, Any]) -> Roun
             "seed": config["seed"],
             "task": {"name": "flower", "app": str(APP), "examples": 600, "run_config": config},
             "server": {"rounds": config["num-server-rounds"], **rule},
-            "groups": [{"name": "nodes", "count": NODES}],
+            "groups": [{"name": "nodes", "count": NODES, "devices_per_process": together}],
         },
         "benchmark",
     )
@@ -223,7 +227,7 @@ def measure(name: str, system: System, config: Config) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("system", choices=["data", "flower", "muster", "strategy"])
+    parser.add_argument("system", choices=["data", "flower", "muster", "packs", "strategy"])
     parser.add_argument("data", type=Path, help="folder of the data, which `data` writes")
     parser.add_argument("--network", choices=["mlp", "cnn"], default="mlp")
     parser.add_argument("--rounds", type=int, default=30)
@@ -236,6 +240,10 @@ def main() -> int:
     systems: dict[str, tuple[str, System]] = {
         "flower": (f"flwr {version} simulation", partial(run_flower, cpus=options.cpus)),
         "muster": ("muster, its fedavg", partial(run_muster, rule=FEDAVG)),
+        "packs": (
+            "muster, its fedavg, two processes",
+            partial(run_muster, rule=FEDAVG, together=NODES // 2),
+        ),
         "strategy": ("muster, the app's FedAvg", partial(run_muster, rule=STRATEGY)),
     }
     config: Config = {

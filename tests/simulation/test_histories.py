@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from muster.client.device.memory import Memory, StoredUpdate
 from muster.common.config import validate
 from muster.common.errors import ConfigError
+from muster.common.exchange import Call
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.asynchronous_fleets import FLEETS
 from muster.simulation.disk import reading
@@ -117,6 +119,27 @@ def test_every_single_fault_of_the_smallest_fleet(simulated: Simulator) -> None:
         if (outcome := simulated.play(plan)).violations
     }
     assert not violations
+
+
+@pytest.mark.parametrize("scenario", ["inline", "masks"])
+def test_devices_that_a_killed_server_called_ahead_are_called_for_both_rounds(
+    simulated: Simulator, scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what the server sent before its death arrives: calls for a round after one that is in no
+    ledger."""
+    called: set[bool] = set()
+    update_for = Memory.update_for
+
+    def noted(memory: Memory, call: Call) -> StoredUpdate | None:
+        called.add(any(held.round > call.key.round for held in memory.held))
+        return update_for(memory, call)
+
+    monkeypatch.setattr(Memory, "update_for", noted)
+    for step in range(60, 80):
+        assert not simulated.play(
+            HistoryPlan(scenario, 0, (Kill("server", step, True),))
+        ).violations
+    assert called == {False, True}
 
 
 def test_the_end_of_a_run_is_found_in_a_journal_that_a_power_cut_shortened(

@@ -26,10 +26,15 @@ class Break:
 
 @dataclass(frozen=True)
 class Kill:
-    """A process is killed before its callback `step`, and started again."""
+    """A process is killed before its callback `step`, and started again.
+
+    Attributes:
+        sent: of the server: what it has sent arrives nevertheless.
+    """
 
     process: str
     step: int
+    sent: bool = False
 
 
 @dataclass(frozen=True)

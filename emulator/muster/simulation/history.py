@@ -381,9 +381,9 @@ class History:
             self._end(process)
         self._running.clear()
 
-    def _end(self, process: SimulatedProcess) -> None:
+    def _end(self, process: SimulatedProcess, sent: bool = False) -> None:
         self._loop.kill(process)
-        self._network.kill(process.name)
+        self._network.kill(process.name, sent)
         if process.name == "server":
             for evaluation in self._evaluations:
                 evaluation.die()
@@ -475,7 +475,7 @@ class History:
                     for evaluation in self._evaluations:
                         evaluation.die()
                 else:
-                    self._kill(process)
+                    self._kill(process, fault.sent)
             case KillAt() if self._is_running(fault.process):
                 self._kill(self._running[fault.process][0])
             case KillAt():
@@ -508,8 +508,8 @@ class History:
             self._due += [fault for fault in self.awaited if fault.is_at(event)]
             self.awaited = [fault for fault in self.awaited if fault not in self._due]
 
-    def _kill(self, process: SimulatedProcess) -> None:
-        self._end(process)
+    def _kill(self, process: SimulatedProcess, sent: bool = False) -> None:
+        self._end(process, sent)
         self._loop.call_soon(self._killed.set, context=self._network.context)
 
     def _pause(self, process: SimulatedProcess, seconds: float) -> None:

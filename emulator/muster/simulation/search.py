@@ -192,8 +192,9 @@ class Simulator:
         return HistoryPlan(fleet, seed, tuple(drawn(*drawing, *more)))
 
     def every_plan(self, scenario: str, pairs: bool) -> Iterator[HistoryPlan]:
-        """Yield every plan of a scenario in which one connection breaks or one process dies; with
-        `pairs`, also every plan with two of these faults."""
+        """Yield every plan of a scenario in which one connection breaks, or one process dies; with
+        `pairs`, also every plan with two of these faults. What the server has sent arrives after
+        its death, or does not."""
         extent = self.reference(scenario).extent
         single: list[Fault] = [
             *(Break(frame, "before") for frame in range(extent.frames)),
@@ -203,6 +204,7 @@ class Simulator:
                 if process != "evaluation"
                 for step in range(1, steps + 1)
             ),
+            *(Kill("server", step, True) for step in range(1, extent.processes["server"] + 1)),
         ]
         for fault in single:
             yield HistoryPlan(scenario, 0, (fault,))

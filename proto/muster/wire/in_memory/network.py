@@ -116,12 +116,21 @@ class InMemoryNetwork:
         self.connections.append(connection)
         return connection
 
-    def kill(self, host: str) -> None:
-        """End a host: it no longer listens, and its connections break."""
+    def kill(self, host: str, sent: bool = False) -> None:
+        """End a host: it no longer listens, and its connections break.
+
+        Args:
+            sent: what it has sent to clients arrives before.
+        """
         gone = [address for address, there in self._listening.items() if there.host == host]
         for address in gone:
             del self._listening[address]
-        self.cut(host)
+        if not sent:
+            self.cut(host)
+            return
+        for connection in list(self.connections):
+            if connection.hosts[1] == host:
+                connection.close()
 
     def cut(self, host: str) -> None:
         """Break all connections of a host."""
