@@ -156,6 +156,16 @@ def test_parts_that_too_few_devices_train_are_refused(fleet: SimulatedFleet) -> 
     expected = "4 parts of the model are trained.*of half-0000 is trained by 2 of 9 devices"
     with pytest.raises(ConfigError, match=expected):
         fleet.run(table)
+    with pytest.raises(ConfigError, match=expected):
+        plan(validate(Scenario, table, "parts"))
+
+
+def test_a_plan_shows_the_smallest_and_the_largest_sum_of_parts() -> None:
+    table = of_parts("static", {})
+    table["groups"][1]["count"] = 5
+    found = describe(plan(validate(Scenario, table, "parts")))
+    rows = found.partition("Secure sums")[2].partition("\n\n")[0].splitlines()[-2:]
+    assert [row.split()[:2] for row in rows] == [["3", "2"], ["5", "4"]]
 
 
 def noisy(noise: float = 2.0, **server: Any) -> dict[str, Any]:

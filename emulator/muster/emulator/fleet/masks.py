@@ -1,7 +1,7 @@
 """The masks of a scenario's groups, for its model."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.common.errors import ConfigError
 from muster.common.masks import GroupMasks, Layout, UnitLayer
@@ -32,31 +32,41 @@ def check_masks(scenario: Scenario, layout: Layout) -> None:
     Raises:
         ConfigError: one does not.
     """
-    masks = masks_of(scenario, layout)
-    if scenario.server.secure is not None and masks:
-        _require_company(scenario, masks)
+    members_of_sums(scenario, masks_of(scenario, layout))
 
 
-def _require_company(scenario: Scenario, masks: Mapping[str, GroupMasks]) -> None:
-    """Check that every part of the model is trained by as many devices as a secure sum needs.
+class Member(NamedTuple):
+    """A device of a secure sum, and its group."""
+
+    client: str
+    group: str
+
+
+def members_of_sums(scenario: Scenario, masks: Mapping[str, GroupMasks]) -> list[list[Member]]:
+    """The devices of each secure sum of a round with all devices: those that train the same part of
+    the model. Without secure sums there is none.
 
     Raises:
-        ConfigError: one is not, in the first round with all devices.
+        ConfigError: a part is trained by fewer devices than a secure sum needs.
     """
-    parts: dict[bytes, list[str]] = {}
+    if scenario.server.secure is None:
+        return []
+    parts: dict[bytes, list[Member]] = {}
     for place, (client, group) in enumerate(names_of(scenario.groups)):
         part = masks[group].of(client, place, 1).part if group in masks else b""
-        parts.setdefault(part, []).append(client)
+        parts.setdefault(part, []).append(Member(client, group))
     least = scenario.server.minimum
-    clients = min(parts.values(), key=len)
-    if len(clients) < least:
+    fewest = min(parts.values(), key=len)
+    if masks and len(fewest) < least:
         raise ConfigError(
             f"server.secure: {len(parts):,} parts of the model are trained, each of which has a "
-            f"secure sum of its own. The one of {clients[0]} is trained by {len(clients):,} of "
-            f"{scenario.devices:,} devices; expected at least server.minimum = {least} for every "
-            f"part. Take more devices, a capacity that cuts the model into fewer parts, or masks "
-            f"of the kind 'width', which all devices of a group have in common"
+            f"secure sum of its own. The one of {fewest[0].client} is trained by "
+            f"{len(fewest):,} of {scenario.devices:,} devices; expected at least "
+            f"server.minimum = {least} for every part. Take more devices, a capacity that cuts the "
+            f"model into fewer parts, or masks of the kind 'width', which all devices of a group "
+            f"have in common"
         )
+    return list(parts.values())
 
 
 def masks_of(scenario: Scenario, layout: Layout) -> dict[str, GroupMasks]:

@@ -73,6 +73,7 @@ def plan(
         undisturbed=undisturbed,
         without_examples=without,
         left_out=learning.left_out,
+        sums=learning.sums,
     )
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from muster.common.files import write_atomic
 from muster.common.masks import GroupMasks, Layout
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.fleet.fault_timeline import FaultTimeline
-from muster.emulator.fleet.masks import masks_of
+from muster.emulator.fleet.masks import masks_of, members_of_sums
 from muster.emulator.scenario.population import Resident, write_population
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -36,12 +37,15 @@ class Learning:
         parameters: number of parameters of the model.
         masks: the masks of the groups whose devices train parts of the model, by name.
         left_out: number of users of the data that have no device.
+        sums: the number of devices by group in each secure sum of a round with all devices, as far
+            as it depends on masks.
     """
 
     examples: Sequence[int]
     parameters: int
     masks: Mapping[str, GroupMasks] = field(default_factory=dict)
     left_out: int = 0
+    sums: Sequence[Mapping[str, int]] = ()
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
@@ -49,6 +53,7 @@ class Learning:
         devices = [group.device for group in scenario.groups]
         sized = any(device.battery is not None for device in devices)
         sized = sized or any(group.gateway for group in scenario.groups)
+        sized = sized or (scenario.server.secure is not None and scenario.conditions.masked)
         modelled = any(device.examples_per_s is not None for device in devices)
         weighted = isinstance(scenario.server.selection, WeightedSelection)
         own = scenario.task.tried or is_own(scenario.task)
@@ -67,9 +72,12 @@ class Learning:
         """The facts of a task whose model is known.
 
         Raises:
-            ConfigError: a group's mask does not fit the model.
+            ConfigError: a group's mask does not fit the model, or secure sums.
         """
-        return cls(examples, layout.parameters, masks_of(scenario, layout))
+        masks = masks_of(scenario, layout)
+        members = members_of_sums(scenario, masks) if masks else []
+        sums = [Counter(member.group for member in of_sum) for of_sum in members]
+        return cls(examples, layout.parameters, masks, sums=sums)
 
     def effort(self, scenario: Scenario, group: Group, members: Sequence[PackMember]) -> Effort:
         """The time and bytes of a round's work for some devices of a group."""
@@ -176,6 +184,7 @@ class Plan:
         left_out: number of users of the data that have no device, as far as it is known.
         without_examples: number of devices that have no examples, and are not enrolled for that
             reason.
+        sums: see `Learning`.
     """
 
     scenario: Scenario
@@ -189,10 +198,26 @@ class Plan:
     undisturbed: "Plan | None" = None
     without_examples: int = 0
     left_out: int = 0
+    sums: Sequence[Mapping[str, int]] = ()
 
     @property
     def rounds(self) -> int:
         return len(self.times_s)
+
+    def devices_of_sums(self) -> FloatArray:
+        """The devices whose updates meet the deadline, by secure sum and round, shape (sums,
+        rounds). Of a group that trains several parts, each part has the same share of these devices
+        in every round."""
+        whole = [{group.name: group.devices for group in self.groups}]
+        return np.array(
+            [
+                sum(
+                    group.in_time * (of_sum.get(group.name, 0) / group.devices)
+                    for group in self.groups
+                )
+                for of_sum in self.sums or whole
+            ]
+        )
 
     def never(self, group: GroupPlan) -> list[str]:
         """Devices that can practically never take part: if they were called in every round, they

@@ -95,15 +95,15 @@ def _energy(plan: Plan) -> list[str]:
 
 
 def _secure_sums(plan: Plan) -> list[str]:
-    """How devices share their secrets in the smallest and in the largest round."""
+    """How devices share their secrets in the smallest and in the largest sum."""
     settings, format = plan.scenario.server.secure, plan.scenario.sum_format(0)
     if settings is None or format is None:
         return []
-    in_time = sum(group.in_time for group in plan.groups)
+    in_sums = plan.devices_of_sums()
     rows: list[tuple[str, ...]] = [
         ("devices", "neighbours", "threshold", "bytes up", "too few stay")
     ]
-    for devices in sorted({int(np.min(in_time)), int(np.max(in_time))}):
+    for devices in sorted({int(np.min(in_sums)), int(np.max(in_sums))}):
         if devices < LEAST:
             rows.append((str(devices), *"---", "always"))
             continue
@@ -116,7 +116,7 @@ def _secure_sums(plan: Plan) -> list[str]:
         f"parameter, and the chance that too few stay if each drops out with probability "
         f"{settings.drop_out:g}"
     )
-    return ["", title, *_table(rows), *_noise_of_sums(plan, int(np.max(in_time)))]
+    return ["", title, *_table(rows), *_noise_of_sums(plan, int(np.max(in_sums)))]
 
 
 def _noise_of_sums(plan: Plan, all_of_them: int) -> list[str]:
