@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from muster.common.config import validate
@@ -11,6 +12,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.planning import plan
 from muster.emulator.run_audit.auditing import audit
 from muster.emulator.scenario.scenario import Scenario
+from muster.laboratory.grades import GRADES
 from muster.laboratory.what_if import UNCHANGED, describe, numbers_of, what_if
 from muster.simulation.whole_run import simulate_run
 
@@ -111,6 +113,42 @@ def test_runs_that_cannot_be_played_are_refused(recorded: Record, tmp_path: Path
     with pytest.raises(ConfigError, match="is not a run folder"):
         what_if([tmp_path / "none"], out=out)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("grade", GRADES)
+def test_no_grade_plays_another_seed(recorded: Record, grade: str) -> None:
+    with pytest.raises(ConfigError, match=r"seed: every grade keeps .*expected 3, found 9"):
+        what_if([recorded(3)], grade=grade, settings=["seed=9"])
+
+
+def test_runs_of_different_scenarios_are_refused(recorded: Record) -> None:
+    runs = [recorded(3), recorded(4, training={"local_steps": 3})]
+    with pytest.raises(ConfigError, match="seed4 has other settings of training than"):
+        what_if(runs)
+
+
+def test_another_number_of_devices_can_be_simulated_again(recorded: Record, tmp_path: Path) -> None:
+    run, more = recorded(3), ["groups.0.count=4"]
+    with pytest.raises(ConfigError, match=r"or play it with .*--grade resimulated"):
+        what_if([run], settings=more)
+    found = what_if([run], settings=more, grade="resimulated", out=tmp_path / "out")
+    assert not found.same_model
+
+
+def test_data_that_have_changed_since_the_run_are_refused(recorded: Record, tmp_path: Path) -> None:
+    def write(shift: float) -> None:
+        random = np.random.default_rng(1)
+        x, y = random.normal(size=(60, 3)).astype(np.float32) + shift, np.arange(60) % 3
+        np.savez(tmp_path / "mine.npz", x=x, y=y)
+
+    write(0.0)
+    source = {"kind": "npz", "path": str(tmp_path / "mine.npz")}
+    run = recorded(3, task={"name": "own", "source": source, "model": "softmax"})
+    assert what_if([run], out=tmp_path / "same").same_model
+    write(1.0)
+    with pytest.raises(ConfigError, match=r"mine\.npz, a file that .* has changed"):
+        what_if([run], out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_there_is_nothing_to_plan_of_a_record(recorded: Record, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def _reader(units: Mapping[str, float], example: str) -> Callable[[object], floa
     def read(value: object) -> float:
         matched = _NUMBER.fullmatch(value) if isinstance(value, str) else None
         factor = units.get(matched[2]) if matched else None
+        if isinstance(value, str) and value.startswith("-"):
+            raise ValueError(f"expected an amount that is not negative, {example}; found {value!r}")
         if matched is None or factor is None:
             known = ", ".join(units)
             raise ValueError(

@@ -47,11 +47,17 @@ class Grade(NamedTuple):
             yield "server.deadline_s", scenario.server.deadline_s * scenario.clock.scale
 
     def require_effect(self, recorded: Scenario, changed: Scenario) -> None:
-        """Check that no change is one of a setting whose place the record takes.
+        """Check that no change is one of the seed, or of a setting whose place the record takes.
 
         Raises:
             ConfigError: one is.
         """
+        if recorded.seed != changed.seed:
+            raise ConfigError(
+                f"seed: every grade keeps that of the recorded run, because data, initial model "
+                f"and batches follow from it; expected {recorded.seed}, found {changed.seed}. "
+                f"`muster compare --seeds` plays other seeds"
+            )
         for name in self.replaced:
             if _values(recorded, name) != _values(changed, name):
                 raise ConfigError(

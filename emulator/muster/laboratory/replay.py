@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 
 from muster.client.training.local import fingerprint
+from muster.common.errors import ConfigError
 from muster.common.life_record import LifeRecord
+from muster.emulator.records.inputs import KINDS, changes, inputs_in
 from muster.emulator.run_folder.folder import SCENARIO
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.recorded_life import require_population, trains_from_state
@@ -23,25 +25,49 @@ def played_scenario(
     record: LifeRecord,
     life: Path,
     grade: Grade,
-    changes: Sequence[str | tuple[str, Any]] = (),
+    settings: Sequence[str | tuple[str, Any]] = (),
     data: str | None = None,
 ) -> Scenario:
     """The scenario of a run folder, as it is played from its life record.
 
     Args:
         life: the file in which the record is, or will be.
-        changes: what is changed, as for `--set`.
+        settings: what is changed, as for `--set`.
         data: the data directory.
 
     Raises:
         ConfigError: the run cannot be played with these changes.
     """
     recorded = read_scenario(folder / SCENARIO, data=data)
-    changed = read_scenario(folder / SCENARIO, [*grade.played(recorded, life), *changes], data)
-    require_population(record, changed)
+    changed = read_scenario(folder / SCENARIO, [*grade.played(recorded, life), *settings], data)
+    if grade.recorded:
+        require_population(record, changed)
     grade.require_effect(recorded, changed)
     require_simulated(changed)
     return changed
+
+
+def changed_code(folder: Path) -> list[str]:
+    """Check that the data and the settings of a run are those with which it was made.
+
+    Returns:
+        The files with code of the user's own that are not. They are played as they are now.
+
+    Raises:
+        ConfigError: the data, the settings or the initial model are not.
+    """
+    code = []
+    began = inputs_in(folder)
+    for kind, name, expected, found in changes(began, folder) if began else ():
+        if kind == "module":
+            code.append(name)
+        elif KINDS[kind].binds:
+            raise ConfigError(
+                f"{folder}: {name}, {KINDS[kind].what}, has changed since the run was made: "
+                f"expected SHA-256 {expected}, found {found}. Restore it, because the played runs "
+                f"would differ by more than what you change"
+            )
+    return code
 
 
 def uncertain(record: LifeRecord, scenario: Scenario) -> int:

@@ -9,7 +9,7 @@ paired. Other grades keep less, and answer more (`grades.py`).
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from muster.emulator.comparison.comparison import Comparison
 from muster.emulator.comparison.plan import ComparisonPlan, ComparisonRun
 from muster.emulator.comparison.run_set import PLAN, Watch, unwatched
 from muster.emulator.comparison.variants import folder_names, labels_of
+from muster.emulator.records.inputs import MAY_CHANGE, leave_out
 from muster.emulator.records.life import life_of_run
 from muster.emulator.records.manifest import intact_folder
 from muster.emulator.records.summary import clean, percent_text
@@ -31,7 +32,7 @@ from muster.emulator.runs.supervisor import Show
 from muster.emulator.scenario.reading import read_scenario, setting_value
 from muster.emulator.scenario.scenario import Scenario
 from muster.laboratory.grades import GRADES, Grade
-from muster.laboratory.replay import made_elsewhere, played_scenario, uncertain
+from muster.laboratory.replay import changed_code, made_elsewhere, played_scenario, uncertain
 from muster.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class WhatIf:
             the bits of a model may differ although nothing was changed.
         unknown: by variant, the number of calls to devices of which the records know nothing in
             that round, so that they declined; empty: there was none.
+        changed_code: the files with code of the user's own that have changed since the runs were
+            recorded. The played runs have the code of now.
     """
 
     grade: Grade
@@ -67,6 +70,7 @@ class WhatIf:
     uncertain: int
     elsewhere: bool
     unknown: Mapping[str, int]
+    changed_code: Sequence[str] = ()
 
     @property
     def same_model(self) -> bool:
@@ -104,8 +108,10 @@ def what_if(
     graded = _grade(grade)
     folders = [intact_folder(Path(run)).resolve() for run in runs]
     records = [life_of_run(folder) for folder in folders]
+    code = sorted({file for folder in folders for file in changed_code(folder)})
     recorded = [read_scenario(folder / SCENARIO, data=data) for folder in folders]
     _require_different_seeds(folders, recorded)
+    _require_one_scenario(folders, recorded)
     name = f"{recorded[0].name}-what-if"
     place = new_folder(name, None if out is None else Path(out), "muster what-if").resolve()
     variants = list(_variants(settings, vary or {}))
@@ -129,7 +135,7 @@ def what_if(
     unsure = sum(uncertain(*pair) for pair in pairs) if graded.recorded else 0
     lived = dict(zip((scenario.seed for scenario in recorded), records, strict=True))
     unknown = _unknown(comparison, lived) if graded.name == "life" else {}
-    return _results(graded, comparison, folders, unsure, unknown)
+    return replace(_results(graded, comparison, folders, unsure, unknown), changed_code=code)
 
 
 def _variants(
@@ -159,6 +165,24 @@ def _require_different_seeds(folders: Sequence[Path], scenarios: Sequence[Scenar
             f"expected runs with different seeds, found seed {twice[0]} in "
             f"{' and '.join(str(f) for f, s in zip(folders, seeds, strict=True) if s == twice[0])}"
         )
+
+
+def _require_one_scenario(folders: Sequence[Path], scenarios: Sequence[Scenario]) -> None:
+    """Check that the runs differ in nothing that decides them but their seeds."""
+    bound = []
+    for scenario in scenarios:
+        values = scenario.model_dump(mode="json")
+        leave_out(values, ("name", "seed", *MAY_CHANGE))
+        bound.append(values)
+    for folder, values in zip(folders, bound, strict=True):
+        if other := [
+            key for key in values.keys() | bound[0].keys() if values.get(key) != bound[0].get(key)
+        ]:
+            raise ConfigError(
+                f"expected runs of one scenario, which differ in their seeds alone; {folder} has "
+                f"other settings of {', '.join(sorted(other))} than {folders[0]}. Ask about each "
+                f"of them by itself"
+            )
 
 
 def _play(folder: Path, scenario: Scenario, *, show: Show) -> str:
@@ -267,6 +291,11 @@ def _verdicts(found: WhatIf) -> Iterator[str]:
                 f"  {calls} calls were to devices of which the record knows nothing in that round; "
                 f"they declined"
             )
+        if found.changed_code and same < runs:
+            yield (
+                f"  {', '.join(found.changed_code)} has changed since the run was recorded; the "
+                f"played runs have the code of now"
+            )
         if variant != UNCHANGED or same == runs:
             continue
         if found.uncertain:
@@ -291,6 +320,7 @@ def numbers_of(found: WhatIf) -> dict[str, Any]:
         "same_model": found.same_model,
         "uncertain_calls": found.uncertain,
         "made_elsewhere": found.elsewhere,
+        "changed_code": list(found.changed_code),
         "pairs": found.pairs.to_dict("records"),
         "represented": found.represented.to_dict("records"),
         **compared.numbers_of(found.comparison),

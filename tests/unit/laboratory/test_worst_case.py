@@ -136,11 +136,27 @@ def test_a_schedule_becomes_short_to_read() -> None:
     aim = [(n, c) for n in range(7, 11) for c in GROUPS["b"]]
     ragged = schedule([*aim[:-1], (2, "a-1")])
     assert "without group" not in in_words(run, ragged)
-    short, harm = shrunk(run, ragged, 7.0, overlap_with_group_b_at_the_end)
+    short, harm, _ = shrunk(run, ragged, 7.0, overlap_with_group_b_at_the_end)
     assert in_words(run, short) == "without group b from round 7 to 10"
     assert harm == 8.0
     kept = shrunk(run, ragged, 0.0, overlap_with_group_b_at_the_end)
-    assert kept == (ragged, 0.0), "nothing is to be kept of no harm"
+    assert kept == (ragged, 0.0, 0.0), "nothing is to be kept of no harm"
+
+
+def test_a_worse_schedule_that_is_met_on_the_way_is_made_shorter_in_place_of_the_first() -> None:
+    run = course()
+    played = []
+
+    def harms(schedules: Sequence[FaultSchedule]) -> list[float]:
+        """By the number of cells: by far the worst is one of four, on the way to two."""
+        values = [{4: 10.0, 2: 1.0}.get(len(each.cells), 0.5) for each in schedules]
+        played.extend(values)
+        return values
+
+    first = schedule([(n, "b-1") for n in range(5, 11)])
+    found = shrunk(run, first, 0.5, harms)
+    assert found.harm == found.largest == max(played) == 10.0
+    assert len(found.schedule.cells) == 4
 
 
 def test_words_name_devices_and_lateness() -> None:

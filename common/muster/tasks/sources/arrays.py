@@ -48,7 +48,9 @@ class Arrays(DataSource):
     def read(self) -> tuple[LabelledRows, LabelledRows | None]:
         try:
             file: Any = np.load(self.path, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except ValueError:  # whatever is no .npz, numpy takes for a pickle, which it refuses
+            raise refused(self.path, "an .npz file", "a file of another format") from None
+        except (OSError, EOFError, zipfile.BadZipFile) as error:
             raise refused(self.path, "an .npz file", f"{error}") from None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise refused(self.path, "an .npz file of several arrays", "one array (.npy)")

@@ -104,7 +104,8 @@ def require_population(record: LifeRecord, scenario: ScenarioSettings) -> None:
     )
     raise ConfigError(
         f"life.record: the record of {record.header.source} is of another population: expected "
-        f"{expected}, found {found}; use the groups of the scenario that was recorded"
+        f"{expected}, found {found}; use the groups of the scenario that was recorded, or "
+        f"play it with `muster what-if --grade resimulated`"
     )
 
 

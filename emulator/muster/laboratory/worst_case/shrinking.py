@@ -1,6 +1,7 @@
 """Makes a schedule shorter to read, as long as most of its harm remains."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from muster.laboratory.worst_case.schedule import Cell, FaultlessRun, FaultSchedule, schedule
 from muster.laboratory.worst_case.search import Harms
@@ -9,13 +10,41 @@ KEPT = 0.9
 """The part of the harm that must remain."""
 
 
-def shrunk(
+class Shrunk(NamedTuple):
+    """A schedule, its harm, and the largest harm of a schedule that was met on the way."""
+
+    schedule: FaultSchedule
+    harm: float
+    largest: float
+
+
+def shrunk(course: FaultlessRun, found: FaultSchedule, harm: float, harms: Harms) -> Shrunk:
+    """A simpler schedule and its harm, and the harm of the worst schedule that was met.
+
+    It first tries that one set of devices is away in one interval, then leaves out devices and
+    rounds, by halves, quarters and so on. If it meets a schedule that is so much worse that too
+    little of its harm remains, it begins again with that one.
+    """
+    worst = Shrunk(found, harm, harm)
+
+    def noted(schedules: Sequence[FaultSchedule]) -> list[float]:
+        nonlocal worst
+        values = harms(schedules)
+        for each, value in zip(schedules, values, strict=True):
+            if value > worst.harm:
+                worst = Shrunk(each, value, value)
+        return values
+
+    while worst.harm > 0:
+        found, harm = _shorter(course, worst.schedule, worst.harm, noted)
+        if harm >= KEPT * worst.harm:
+            return Shrunk(found, harm, worst.harm)
+    return worst
+
+
+def _shorter(
     course: FaultlessRun, found: FaultSchedule, harm: float, harms: Harms
 ) -> tuple[FaultSchedule, float]:
-    """A simpler schedule and its harm. It first tries that one set of devices is away in one
-    interval, then leaves out devices and rounds, by halves, quarters and so on."""
-    if not harm > 0:
-        return found, harm
     least = KEPT * harm
     tried = list(_rectangles(course, found))
     for each, value in zip(tried, harms(tried) if tried else [], strict=True):

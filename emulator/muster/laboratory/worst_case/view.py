@@ -13,7 +13,11 @@ from muster.laboratory.worst_case.finding import WorstCase
 def describe(found: WorstCase) -> str:
     """Describe a worst case in lines."""
     mean = f"{found.random_mean:.4g} ± {found.random_half:.2g}"
-    ratio = "–: random schedules do no harm" if math.isnan(found.ratio) else f"{found.ratio:.3g}"
+    ratio = (
+        "–: the mean of random schedules is not clearly above 0"
+        if math.isnan(found.ratio)
+        else f"{found.ratio:.3g}"
+    )
     rows = [
         ["rule", f"{clean(found.rule)}, family {found.family}"],
         ["budget", f"{percent_text(found.budget)}: {found.limit:,} device-rounds"],
@@ -21,7 +25,7 @@ def describe(found: WorstCase) -> str:
             found.against,
             f"{found.without:.4g} without a schedule, {found.worst:.4g} with the worst",
         ],
-        ["harm", f"{found.harm:.4g}; before it was made shorter {found.searched_harm:.4g}"],
+        ["harm", f"{found.harm:.4g}; the worst that was played did {found.searched_harm:.4g}"],
         ["random", f"{mean} on average, at most {found.random_max:.4g}"],
         ["worst ÷ random", ratio],
         ["played", f"{found.runs:,} schedules"],
