@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from muster.cli.commands import main
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.planning import plan
+from muster.emulator.records.inputs import Change
 from muster.emulator.run_audit.auditing import audit
 from muster.emulator.scenario.scenario import Scenario
+from muster.laboratory import replay
 from muster.laboratory.grades import GRADES
 from muster.laboratory.what_if import UNCHANGED, describe, numbers_of, what_if
 from muster.simulation.whole_run import simulate_run
@@ -133,6 +137,27 @@ def test_another_number_of_devices_can_be_simulated_again(recorded: Record, tmp_
         what_if([run], settings=more)
     found = what_if([run], settings=more, grade="resimulated", out=tmp_path / "out")
     assert not found.same_model
+
+
+def test_code_that_has_changed_since_the_run_is_named(
+    recorded: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded(3)
+    code = Change("module", "my_rules.py", "old", "new")
+    monkeypatch.setattr(replay, "changes", lambda *_: iter([code]))
+    assert replay.changed_code(run) == ["my_rules.py"]
+    found = what_if([run], settings=["training.learning_rate=0.1"], out=tmp_path / "out")
+    assert numbers_of(found)["changed_code"] == ["my_rules.py"]
+    assert "my_rules.py has changed since the run was recorded" in describe(found)
+
+
+@pytest.mark.parametrize("command", ["status", "report", "audit", "what-if"])
+def test_a_run_without_its_ledger_is_refused(recorded: Record, command: str) -> None:
+    run = recorded(3)
+    (run / "ledger.sqlite").unlink()
+    refused = CliRunner().invoke(main, [command, str(run)])
+    assert refused.exit_code == 2
+    assert "expected the ledger of a run, found no such file" in refused.output
 
 
 def test_data_that_have_changed_since_the_run_are_refused(recorded: Record, tmp_path: Path) -> None:
