@@ -61,7 +61,8 @@ def fleet(name: str, devices: int, **server: Any) -> Scenario:
 
 
 def memory(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Sample the server's resident memory, and fit a line to the second half of the run."""
+    """Sample the server's resident memory, and fit a line to the second half of the run. The time
+    until round n is fitted as n to a power, over the same half."""
     samples: list[tuple[int, float]] = []
 
     def show(event: dict[str, Any]) -> None:
@@ -75,7 +76,12 @@ def memory(arguments: argparse.Namespace) -> dict[str, Any]:
     scenario = fleet("memory", 2, rounds=rounds, evaluate_every=rounds)
     with tempfile.TemporaryDirectory(prefix="muster-memory-") as work:
         folder = Path(work) / "run"
-        run(scenario, out=folder, report=False, show=show)
+        closed_at = run(scenario, out=folder, report=False, show=show).ledger.rounds["closed_at"]
+    until_s = (closed_at - closed_at.iloc[0]).to_numpy()[1:]
+    tenths = [1000 * float(np.median(part)) for part in np.array_split(np.diff(until_s), 10)]
+    half = len(until_s) // 2
+    numbers = np.arange(1, len(until_s) + 1)[half:]
+    power = float(np.polyfit(np.log(numbers), np.log(until_s[half:]), 1)[0])
     late = np.array([sample for sample in samples if sample[0] >= rounds / 2])
     slope = float(np.polyfit(late[:, 0], late[:, 1], 1)[0])
     return {
@@ -84,6 +90,8 @@ def memory(arguments: argparse.Namespace) -> dict[str, Any]:
         "mib_at_the_half": late[0, 1],
         "mib_at_the_end": samples[-1][1],
         "bytes_a_round_in_the_second_half": round(slope * 2**20, 2),
+        "ms_a_round_by_tenth": [round(ms, 3) for ms in tenths],
+        "exponent_of_time_in_rounds": round(power, 3),
     }
 
 
