@@ -137,7 +137,7 @@ def test_devices_that_a_killed_server_called_ahead_are_called_for_both_rounds(
     monkeypatch.setattr(Memory, "update_for", noted)
     for step in range(60, 80):
         assert not simulated.play(
-            HistoryPlan(scenario, 0, (Kill("server", step, True),))
+            HistoryPlan(scenario, 0, (Kill("server", step, sent=True),))
         ).violations
     assert called == {False, True}
 

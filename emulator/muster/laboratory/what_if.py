@@ -175,12 +175,11 @@ def _require_one_scenario(folders: Sequence[Path], scenarios: Sequence[Scenario]
         leave_out(values, ("name", "seed", *MAY_CHANGE))
         bound.append(values)
     for folder, values in zip(folders, bound, strict=True):
-        if other := [
-            key for key in values.keys() | bound[0].keys() if values.get(key) != bound[0].get(key)
-        ]:
+        other = sorted(name for name, value in values.items() if value != bound[0][name])
+        if other:
             raise ConfigError(
                 f"expected runs of one scenario, which differ in their seeds alone; {folder} has "
-                f"other settings of {', '.join(sorted(other))} than {folders[0]}. Ask about each "
+                f"other settings of {', '.join(other)} than {folders[0]}. Ask about each "
                 f"of them by itself"
             )
 

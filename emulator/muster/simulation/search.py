@@ -204,7 +204,7 @@ class Simulator:
                 if process != "evaluation"
                 for step in range(1, steps + 1)
             ),
-            *(Kill("server", step, True) for step in range(1, extent.processes["server"] + 1)),
+            *(Kill("server", step, sent=True) for step in range(1, extent.processes["server"] + 1)),
         ]
         for fault in single:
             yield HistoryPlan(scenario, 0, (fault,))

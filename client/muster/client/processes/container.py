@@ -8,8 +8,7 @@ import logging
 import os
 import signal
 import sys
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 import muster.client.processes.early_imports  # noqa: F401
 from muster.client.processes import program
@@ -19,6 +18,9 @@ from muster.common.garbage import rarely_collect
 from muster.common.processes import die_with_parent
 from muster.tasks.opening import open_task
 from muster.tasks.task import OpenTask
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def main() -> int:
@@ -54,7 +56,7 @@ def main() -> int:
     return 0
 
 
-def _live(pack: PackProcess, task: OpenTask, module: nn.Module, parent: int) -> int:
+def _live(pack: PackProcess, task: OpenTask, module: "nn.Module", parent: int) -> int:
     die_with_parent(parent)
     try:
         program.main(pack, task, module)
