@@ -6,7 +6,6 @@ The first run of every kind is not counted: it imports. Runs a minute on two cor
 by the CPU seconds of a run, because runs share nothing.
 """
 
-import gc
 import statistics
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 
 from muster.common.config import validate
-from muster.common.garbage import rarely_collect
+from muster.common.garbage import keep_what_is_left
 from muster.emulator.scenario.scenario import Scenario
 from muster.simulation.whole_run import simulate_run
 
@@ -53,8 +52,7 @@ def main() -> None:
                 began = time.process_time()
                 simulate_run(scenario(seed, packed, together), Path(folder) / "run")
                 took.append(time.process_time() - began)
-                gc.collect()
-                rarely_collect()
+                keep_what_is_left()
             median = statistics.median(took[1:])
             print(f"{name:28} {median:.2f} CPU s a run, {120 / median:.0f} a minute on two cores")
 

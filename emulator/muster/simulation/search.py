@@ -29,10 +29,8 @@ from muster.simulation.invariants import Undisturbed, broken_by, undisturbed_in
 from muster.simulation.observed import seen_in
 from muster.simulation.probes import reached
 from muster.simulation.programs import Programs, programs_of
+from muster.simulation.scratch import scratch_folder
 from muster.wire import INLINE_BYTES
-
-_MEMORY = Path("/dev/shm")
-"""The folder for the files of histories; it is in memory, so a sync costs nothing."""
 
 _MOST_BARREN = 1_000
 """The rounds without a version after which a server gives up: a tenth of the usual number, with
@@ -234,12 +232,11 @@ class Simulator:
 
 @contextmanager
 def simulator() -> Iterator[Simulator]:
-    """A simulator with a temporary folder, in memory if the machine has such a folder."""
-    where = _MEMORY if _MEMORY.is_dir() else None
+    """A simulator with a temporary folder."""
     usual, contract.MOST_BARREN = contract.MOST_BARREN, _MOST_BARREN
     try:
-        with tempfile.TemporaryDirectory(dir=where, prefix="muster-simulation-") as folder:
-            yield Simulator(Path(folder))
+        with scratch_folder() as folder:
+            yield Simulator(folder)
     finally:
         contract.MOST_BARREN = usual
 

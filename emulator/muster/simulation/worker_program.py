@@ -5,12 +5,8 @@ An order is a line of JSON on standard input with `folder`, `scenario` and `back
 `workers.IN_MEMORY` in place of a backend. The answer is a line of JSON on standard output with
 `status`, and `problem` if the run has no result. SIGINT stops the current run and ends the worker.
 One program does many runs, because pandas takes a second to import.
-
-After a run everything that is still alive was imported or is cached. It is excepted from garbage
-collection, which would go through it many times in the next run.
 """
 
-import gc
 import json
 import signal
 import sys
@@ -18,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.common.errors import MusterError
-from muster.common.garbage import rarely_collect
+from muster.common.garbage import keep_what_is_left
 from muster.emulator.comparison.run_set import asked_to_stop, run_or_resume
 from muster.emulator.scenario.reading import settled
 from muster.simulation.workers import IN_MEMORY
@@ -29,8 +25,7 @@ def main() -> None:
         for line in sys.stdin:
             sys.stdout.write(json.dumps(run_order(json.loads(line))) + "\n")
             sys.stdout.flush()
-            gc.collect()
-            rarely_collect()
+            keep_what_is_left()
     except KeyboardInterrupt:
         pass  # it came between two runs, so no answer is due
 
