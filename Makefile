@@ -143,8 +143,8 @@ WORST_RUNS = $(if $(filter file,$(origin N)),40,$(N))
 worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (40 minutes; three of ten are not broken as expected so far)
 	$(BIN)/python -m muster.laboratory.worst_case.proof --runs $(WORST_RUNS)
 
-worst-corrections: install  ## search the worst schedule for each correction of the papers that docs/studies/worst-case.json lacks, for SEEDS=9301 or several, as 9301,9302 (3 minutes of CPU a seed)
-	$(BIN)/python -m muster.laboratory.worst_case.corrections --seeds $(or $(SEEDS),9301)
+worst-corrections: install  ## search the worst schedule for each correction of the papers on the seeds that docs/studies/worst-case.json lacks, five unless SEEDS=9401,9402 (15 minutes)
+	$(BIN)/python -m muster.laboratory.worst_case.corrections $(if $(SEEDS),--seeds $(SEEDS))
 
 LEAGUE ?= runs/league
 league: install  ## play the league, or what is left of it in LEAGUE=runs/league, and write docs/league-table.md and .csv (about 15 minutes)

@@ -1,6 +1,6 @@
 """The corrections of the papers under an adversary: the worst schedule that is found for each.
 
-    python -m muster.laboratory.worst_case.corrections --seeds 9301,9302
+    python -m muster.laboratory.worst_case.corrections
 
 It is started in the clone, because it reads the examples, and writes the results from which the
 table of docs/studies/worst-case.md is made. What the file has already is not searched again.
@@ -11,7 +11,8 @@ import dataclasses
 import math
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,15 +21,16 @@ import orjson
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
-from muster.laboratory.worst_case.finding import FEWEST_RUNS, worst_of
+from muster.emulator.records.intervals import interval
+from muster.laboratory.worst_case.finding import worst_of
 
 RESULTS = Path("docs/studies/worst-case.json")
 BUDGET, ROUNDS, BASE = 0.1, 20, "fedavg"
 
 
 _COLUMNS = (
-    "rule (study)", "seed", "no fault", "most of random", "worst found", "ratio", "runs",
-    "gain on fedavg without, and at the worst", "the schedule",
+    "rule (study)", "no fault", "most of random", "worst found", "more than fedavg",
+    "gain on fedavg without", "and at the worst", "the schedule on the first seed",
 )  # fmt: skip
 
 
@@ -85,38 +87,56 @@ def searched(correction: Correction, seed: int, runs: int) -> dict[str, Any]:
                 seed=seed,
                 settings=settings,
                 out=Path(scratch) / "search",
-                processes=1,
             )
         except ConfigError as error:
             reason = str(error).splitlines()[-1].strip()
             return {"rule": correction.rule, "seed": seed, "refused": reason}
-    ratio = None if math.isnan(found.ratio) else found.ratio
-    return dataclasses.asdict(found) | {"seed": seed, "ratio": ratio}
+    return dataclasses.asdict(found) | {"seed": seed}
 
 
 def table(results: Mapping[str, Any]) -> list[str]:
-    """The lines of the table of the page: what was found for each rule and seed, and what became of
-    what the correction gains on the base."""
-    rows = results["searches"]
-    base = {row["seed"]: row for row in rows if row["rule"] == BASE}
-    papers = {each.rule: each.paper for each in CORRECTIONS}
-    lines = [
-        f"| {' | '.join(_COLUMNS)} |",
-        f"|{'---|' * len(_COLUMNS)}",
-    ]
-    for row in sorted(rows, key=lambda row: (list(papers).index(row["rule"]), row["seed"])):
-        name = f"`{row['rule']}` ({papers[row['rule']]})"
-        if "refused" in row:
-            lines.append(f"| {name} | {row['seed']} | refused | | | | | | {row['refused']} |")
+    """The lines of the table of the page, means over the seeds with 95 % intervals, and then what
+    became of the gain of each rule on the base."""
+    found = dict[str, list[Mapping[str, Any]]]()
+    for row in results["searches"]:
+        found.setdefault(row["rule"], []).append(row)
+    base = {row["seed"]: row for row in found[BASE]}
+    lines = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
+    verdicts = list[str]()
+    for correction in CORRECTIONS:
+        rows = found.get(correction.rule, [])
+        if not rows:
             continue
-        without, worst = gains(row, base[row["seed"]])
-        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2g}"
-        gain = "–" if row["rule"] == BASE else f"{without:+.2f}, {worst:+.2f}"
-        lines.append(
-            f"| {name} | {row['seed']} | {row['without']:.2f} | {row['random_max']:+.2f} | "
-            f"{row['harm']:+.2f} | {ratio} | {row['runs']} | {gain} | {row['words']} |"
-        )
-    return [*lines, "", *_verdicts(rows, base)]
+        name = f"`{correction.rule}` ({correction.paper})"
+        if "refused" in rows[0]:
+            lines.append(f"| {name} | refused | | | | | | {rows[0]['refused']} |")
+            continue
+        pairs = [(row, base[row["seed"]]) for row in rows]
+        said = [
+            _mean([row["without"] for row in rows]),
+            f"{max(row['random_max'] for row in rows):.2f}",
+            _mean([row["harm"] for row in rows]),
+        ]
+        if correction.rule == BASE:
+            said += ["–"] * 3
+        else:
+            without, worst = zip(*(gains(*pair) for pair in pairs), strict=True)
+            said += [
+                _mean([row["harm"] - plain["harm"] for row, plain in pairs]),
+                _mean(without),
+                _mean(worst),
+            ]
+            counted = Counter(verdict(*pair) for pair in pairs).most_common()
+            ends = ", ".join(f"{words} ({number} of {len(rows)})" for words, number in counted)
+            verdicts.append(f"- `{correction.rule}`: {ends}")
+        lines.append(f"| {name} | {' | '.join(said)} | {rows[0]['words']} |")
+    return [*lines, "", *verdicts]
+
+
+def _mean(values: Sequence[float]) -> str:
+    found = interval(values)
+    width = "" if math.isnan(found.half) else f" ± {found.half:.2f}"
+    return f"{found.mean:.2f}{width}"
 
 
 def gains(row: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float]:
@@ -135,23 +155,15 @@ def verdict(row: Mapping[str, Any], base: Mapping[str, Any]) -> str:
     return "survives" if worst >= without / 2 else "survives in part"
 
 
-def _verdicts(rows: Sequence[Mapping[str, Any]], base: Mapping[int, Any]) -> Iterator[str]:
-    found = dict[str, list[str]]()
-    for row in rows:
-        if row["rule"] != BASE and "refused" not in row:
-            found.setdefault(row["rule"], []).append(verdict(row, base[row["seed"]]))
-    for rule, said in found.items():
-        same = len(set(said)) == 1
-        yield f"- `{rule}`: {said[0] if same else 'inconclusive: ' + ', '.join(said)}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m muster.laboratory.worst_case.corrections",
         description=__doc__.partition("\n")[0],
     )
-    parser.add_argument("--runs", type=int, default=FEWEST_RUNS, help="schedules for each search")
-    parser.add_argument("--seeds", default="9301", help="seeds of scenarios and searches")
+    parser.add_argument("--runs", type=int, default=100, help="schedules for each search")
+    parser.add_argument(
+        "--seeds", default="9401,9402,9403,9404,9405", help="seeds of scenarios and searches"
+    )
     arguments = parser.parse_args()
     clock = WallClock()
     searches = orjson.loads(RESULTS.read_bytes())["searches"] if RESULTS.exists() else []
