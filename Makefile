@@ -143,6 +143,9 @@ WORST_RUNS = $(if $(filter file,$(origin N)),40,$(N))
 worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (40 minutes; three of ten are not broken as expected so far)
 	$(BIN)/python -m muster.laboratory.worst_case.proof --runs $(WORST_RUNS)
 
+worst-floor: install  ## compare the worst cases of ten rules with the least error that an adversary forces on every algorithm
+	$(BIN)/python -m muster.laboratory.worst_case.floor
+
 worst-corrections: install  ## search the worst schedule for each correction of the papers on the seeds that docs/studies/worst-case.json lacks, five unless SEEDS=9401,9402 (15 minutes)
 	$(BIN)/python -m muster.laboratory.worst_case.corrections $(if $(SEEDS),--seeds $(SEEDS))
 
@@ -227,4 +230,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: worst-cases worst-corrections league league-check flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray
+.PHONY: worst-cases worst-corrections worst-floor league league-check flips help install run up down test test-fast fix soak combinations mutations tamperings rates simulate chaos fuzz check proto proto-check docs docs-check site layout-check bench bench-peers beside images images-check sbom audit-packages wheel wheels test-browser test-docker test-extras test-models test-ray

@@ -27,6 +27,7 @@ ALLOWED = {
     "emulator/muster/studies": "a study is about the rules and modes that it compares",
     "emulator/muster/laboratory/league": "the league plays a list of rules against one of them",
     "emulator/muster/laboratory/worst_case/corrections.py": "the rules of the five papers",
+    "emulator/muster/laboratory/worst_case/floor.py": "rules beside the least error of all rules",
     "emulator/muster/simulation": "fleets that the simulation plays, one for each kind of trouble",
     "emulator/muster/chaos": "fleets are drawn from a list, so that a seed gives the same one",
     "emulator/muster/emulator/run_audit": "the defaults of old run folders",
