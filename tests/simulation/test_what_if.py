@@ -151,8 +151,11 @@ def test_code_that_has_changed_since_the_run_is_named(
     assert "my_rules.py has changed since the run was recorded" in describe(found)
 
 
-@pytest.mark.parametrize("command", ["status", "report", "audit", "what-if"])
+@pytest.mark.parametrize("command", ["status", "report", "audit", "what-if", "live"])
 def test_a_run_without_its_ledger_is_refused(recorded: Record, command: str) -> None:
+    if command == "live":
+        pytest.importorskip("starlette")
+        pytest.importorskip("uvicorn")
     run = recorded(3)
     (run / "ledger.sqlite").unlink()
     refused = CliRunner().invoke(main, [command, str(run)])

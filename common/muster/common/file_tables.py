@@ -236,13 +236,14 @@ def rows_of_devices(
         by_name = table.clients
         if missing := [client for client in clients if client not in by_name]:
             others = f" nor of {len(missing) - 1} others" if len(missing) > 1 else ""
-            raise ValueError(f"{table.path} has no row of client {missing[0]!r}{others}")
+            raise ValueError(f"{table.path} has no row of client {missing[0]!r}{others}; add rows")
         return [by_name[client] for client in clients]
     if table.groups is None:
         if max(positions, default=-1) >= table.size:
             raise ValueError(
                 f"{table.path} has {table.size} rows, and no column 'client'; expected one for "
-                f"every device of the population, which has at least {max(positions) + 1}"
+                f"every device of the population, which has at least {max(positions) + 1}; add "
+                f'rows, or set rows = "drawn"'
             )
         return positions
     found = []
@@ -251,7 +252,8 @@ def rows_of_devices(
         if number >= len(rows):
             raise ValueError(
                 f"{table.path} has {len(rows)} rows of group {group!r}, and no column 'client'; "
-                f"expected one for every device of the group, which has at least {number + 1}"
+                f"expected one for every device of the group, which has at least {number + 1}; "
+                f'add rows, or set rows = "drawn"'
             )
         found.append(rows[number])
     return found

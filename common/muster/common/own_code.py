@@ -194,6 +194,13 @@ def _added(path: Iterable[str]) -> list[str]:
     return [place for place in path if isinstance(place, _Folder)]
 
 
+def looked_in() -> str:
+    """Where a module of the user's own is looked for, for people."""
+    folders = [each.folder for each in sys.meta_path if isinstance(each, OwnFinder)]
+    places = [*folders, *_stated_places()]
+    return ", ".join([*places, "the installed packages"])
+
+
 def use(folder: str, record: Mapping[str, str] | None = None) -> None:
     """Import code of the user's own from a folder from now on, and no longer from that of another
     scenario. Modules that are no longer those of the folder are loaded anew.

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from muster.common.causes import note_own
 from muster.common.config import Section, inner_section
+from muster.common.own_code import looked_in
 
 P = TypeVar("P", bound="Plugin")
 
@@ -133,7 +134,9 @@ def _failures_explained(module: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ValueError(f"cannot import {module!r}: {error}") from None
+        absent = isinstance(error, ModuleNotFoundError) and error.name == module
+        where = f"; looked in {looked_in()}" if absent else ""
+        raise ValueError(f"cannot import {module!r}: {error}{where}") from None
     except (Exception, SystemExit) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -16,14 +16,12 @@ from muster.common.errors import Unreachable
 from muster.emulator.following.live_events import live_events
 from muster.emulator.following.progress import ending_of, facts_of, time_left
 from muster.emulator.following.run_progress import RunProgress
-from muster.emulator.records.ledger_file import open_ledger
 from muster.emulator.records.manifest import intact_folder
 from muster.emulator.records.summary import describe, read_summary
 from muster.emulator.run_folder import control
 from muster.emulator.run_folder.folder import (
     COMPOSE,
     JOURNAL,
-    LEDGER,
     is_free,
     resume_command,
     shown,
@@ -194,7 +192,6 @@ def _ended(folder: Path, progress: RunProgress) -> RunStatus:
     assert progress.status is not None
     where = Path(shown(folder))
     if (folder / "summary.json").is_file():
-        open_ledger(folder / LEDGER).close()  # it is not lost
         lines = describe(read_summary(folder), where).splitlines()
     else:
         lines = [f"the run has ended; {ending_of(progress)}"]

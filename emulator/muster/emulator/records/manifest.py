@@ -21,7 +21,7 @@ from muster.common.files import write_atomic
 from muster.common.sealed_lines import is_sealed, object_in, sealed
 from muster.emulator.fleet.scenario_faults import FAULTS
 from muster.emulator.records.inputs import inputs_in, scenario_digest
-from muster.emulator.records.ledger_file import read_ledger
+from muster.emulator.records.ledger_file import open_ledger, read_ledger
 from muster.emulator.records.summary import MODEL, SUMMARY
 from muster.emulator.run_folder.folder import (
     ADDRESS,
@@ -112,9 +112,12 @@ def intact_folder(path: Path) -> Path:
 
     Raises:
         ConfigError: there is no run folder, or a file is not as the run left it.
+        LedgerError: the run has ended, and its ledger is lost or damaged.
     """
     folder = run_folder(path)
     require_intact(folder)
+    if (folder / SUMMARY).is_file() and not goes_on(folder):
+        open_ledger(folder / LEDGER).close()
     return folder
 
 
