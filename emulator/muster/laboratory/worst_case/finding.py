@@ -58,6 +58,7 @@ class WorstCase:
         harm: how much worse it is.
         searched_harm: the largest harm of a schedule that was played. The schedule that was found
             has at least nine tenths of it, and is shorter to read.
+        family_harm: the largest harm of a schedule of the family that the search played.
         random_mean, random_half, random_max: harm of the random schedules: the mean with half the
             width of its 95 % interval, and the largest.
         runs: the number of different schedules that were played.
@@ -76,6 +77,7 @@ class WorstCase:
     worst: float
     harm: float
     searched_harm: float
+    family_harm: float
     random_mean: float
     random_half: float
     random_max: float
@@ -172,8 +174,9 @@ def worst_of(
     sign = -1.0 if measure.column == "accuracy" else 1.0
     result = WorstCase(
         plain.name, plain.server.aggregator.kind, family, against, budget, without,
-        without + sign * harm, harm, largest, mean.mean, mean.half, max(found.random),
-        library.played, len(schedule.cells), course.limit, in_words(course, schedule), model,
+        without + sign * harm, harm, largest, found.of_family, mean.mean, mean.half,
+        max(found.random), library.played, len(schedule.cells), course.limit,
+        in_words(course, schedule), model,
     )  # fmt: skip
     values = dataclasses.asdict(result) | {"ratio": result.ratio}
     write_atomic(place / RESULT, orjson.dumps(values, option=orjson.OPT_INDENT_2))

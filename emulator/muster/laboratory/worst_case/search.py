@@ -2,6 +2,7 @@
 Evolution Strategy: A Tutorial, arXiv 1604.00772), after simple and random schedules."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -26,11 +27,13 @@ class Found(NamedTuple):
 
     Attributes:
         random: harms of the random schedules.
+        of_family: the largest harm of a schedule of the family. The worst one may be a random one.
     """
 
     worst: FaultSchedule
     harm: float
     random: Sequence[float]
+    of_family: float
 
 
 def random_schedules(course: FaultlessRun, number: int, seed: int) -> list[FaultSchedule]:
@@ -47,12 +50,13 @@ def search(course: FaultlessRun, family: Family, harms: Harms, runs: int, seed: 
     baseline = random_schedules(course, max(2, round(runs * _RANDOM)), seed)
     random = harms(baseline)
     harm, worst = max(zip(random, baseline, strict=True), key=lambda pair: pair[0])
-    left = runs - len(random)
+    left, of_family = runs - len(random), -math.inf
 
     def play(schedules: Sequence[FaultSchedule]) -> list[float]:
-        nonlocal harm, worst, left
+        nonlocal harm, worst, left, of_family
         found = harms(schedules)
         left -= len(schedules)
+        of_family = max([of_family, *found])
         for value, each in zip(found, schedules, strict=True):
             if value > harm:
                 harm, worst = value, each
@@ -72,4 +76,4 @@ def search(course: FaultlessRun, family: Family, harms: Harms, runs: int, seed: 
         found = play([family.schedule(course, each) for each in keys])
         losses = [-min(value, _LARGEST) for value in found]
         optimizer.tell(list(zip(keys, losses, strict=True)))
-    return Found(worst, harm, random)
+    return Found(worst, harm, random, of_family)

@@ -19,13 +19,14 @@ def describe(found: WorstCase) -> str:
         else f"{found.ratio:.3g}"
     )
     rows = [
-        ["rule", f"{clean(found.rule)}, family {found.family}"],
+        ["rule", clean(found.rule)],
         ["budget", f"{percent_text(found.budget)}: {found.limit:,} device-rounds"],
         [
             found.against,
             f"{found.without:.4g} without a schedule, {found.worst:.4g} with the worst",
         ],
         ["harm", f"{found.harm:.4g}; the worst that was played did {found.searched_harm:.4g}"],
+        [f"family {found.family}", f"at most {found.family_harm:.4g}"],
         ["random", f"{mean} on average, at most {found.random_max:.4g}"],
         ["worst ÷ random", ratio],
         ["played", f"{found.runs:,} schedules"],
