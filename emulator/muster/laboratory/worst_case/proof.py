@@ -26,6 +26,7 @@ class Weakness(NamedTuple):
         family, against: how it is broken.
         settings: of the scenario.
         words: what the schedule that is found says, in one of these words.
+        only_one: whether it says just one of them.
     """
 
     why: str
@@ -35,6 +36,7 @@ class Weakness(NamedTuple):
     rounds: int
     settings: tuple[str, ...]
     words: tuple[str, ...]
+    only_one: bool = False
 
 
 _TWO_GROUPS = (
@@ -54,7 +56,7 @@ WEAKNESSES = (
          'server.selection={ kind = "uniform", k = 8 }'), ("group often", "group seldom"),
     ),
     Weakness(
-        "fedavg forgets a label that is away", "digits.toml", "classes", "accuracy", 15,
+        "fedavg forgets a label that is away", "digits.toml", "classes", "accuracy", 60,
         ("server.aggregator=fedavg", "task.partition.alpha=0.1"), ("class",),
     ),
     Weakness(
@@ -69,8 +71,8 @@ WEAKNESSES = (
         ("server.aggregator=participation-ipw", *_TWO_GROUPS), ("group often", "group seldom"),
     ),
     Weakness(
-        "the buffered mode folds updates of old versions", "asynchronous.toml", "late", "loss", 20,
-        (), ("late by",),
+        "the buffered mode folds updates of old versions", "asynchronous.toml", "late", "loss", 60,
+        ("task.partition.alpha=0.1",), ("late by",),
     ),
     Weakness(
         "fedipw has nobody left of an absent group whose weight could grow",
@@ -83,9 +85,9 @@ WEAKNESSES = (
         ("server.aggregator=calibrated", *_TWO_GROUPS), ("group often", "group seldom"),
     ),
     Weakness(
-        "median goes to the group that has the majority",
+        "median goes to the group that has the majority, when some of the other are away",
         "unavailable.toml", "groups", "loss", 40,
-        ("server.aggregator=median", *_TWO_GROUPS), ("group often", "group seldom"),
+        ("server.aggregator=median", *_TWO_GROUPS), ("often", "seldom"), only_one=True,
     ),
     Weakness(
         "fedavgm keeps moving to the group that is there",
@@ -116,8 +118,9 @@ def broken(weakness: Weakness, runs: int, seed: int, processes: int) -> WorstCas
 def as_expected(weakness: Weakness, found: WorstCase) -> bool:
     """Whether a rule was broken in the way in which it is fragile: by more than twice what any
     random schedule did, and, where words are known, by such a schedule."""
-    said = any(word in found.words for word in weakness.words)
-    return said and found.harm > 2 * max(0.0, found.random_max)
+    said = sum(word in found.words for word in weakness.words)
+    as_known = said == 1 if weakness.only_one else said > 0
+    return as_known and found.harm > 2 * max(0.0, found.random_max)
 
 
 def main() -> int:
@@ -126,7 +129,7 @@ def main() -> int:
         description=__doc__.partition("\n")[0],
     )
     parser.add_argument("--runs", type=int, default=40, help="schedules for each rule")
-    parser.add_argument("--seed", type=int, default=7044, help="seed of scenarios and searches")
+    parser.add_argument("--seed", type=int, default=9601, help="seed of scenarios and searches")
     parser.add_argument("--rules", help="only the weaknesses of these rules, separated by commas")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
