@@ -64,6 +64,7 @@ class WorstCase:
         runs: the number of different schedules that were played.
         struck: how many calls the schedule strikes.
         limit: how many the budget allows.
+        devices: whose calls it strikes.
         words: the schedule in words.
         model_sha256: the model at the end of the run with the schedule.
     """
@@ -84,6 +85,7 @@ class WorstCase:
     runs: int
     struck: int
     limit: int
+    devices: tuple[str, ...]
     words: str
     model_sha256: str
 
@@ -176,7 +178,7 @@ def worst_of(
         plain.name, plain.server.aggregator.kind, family, against, budget, without,
         without + sign * harm, harm, largest, found.of_family, mean.mean, mean.half,
         max(found.random), library.played, len(schedule.cells), course.limit,
-        in_words(course, schedule), model,
+        tuple(sorted({client for _, client in schedule.cells})), in_words(course, schedule), model,
     )  # fmt: skip
     values = dataclasses.asdict(result) | {"ratio": result.ratio}
     write_atomic(place / RESULT, orjson.dumps(values, option=orjson.OPT_INDENT_2))

@@ -26,7 +26,7 @@ class Weakness(NamedTuple):
         family, against: how it is broken.
         settings: of the scenario.
         words: what the schedule that is found says, in one of these words.
-        only_one: whether it says just one of them.
+        one_group: whether it strikes devices of one group only, in place of what it says.
     """
 
     why: str
@@ -35,8 +35,8 @@ class Weakness(NamedTuple):
     against: str
     rounds: int
     settings: tuple[str, ...]
-    words: tuple[str, ...]
-    only_one: bool = False
+    words: tuple[str, ...] = ()
+    one_group: bool = False
 
 
 _TWO_GROUPS = (
@@ -48,12 +48,12 @@ _TWO_GROUPS = (
 WEAKNESSES = (
     Weakness(
         "fedavg forgets a group that is away", "unavailable.toml", "groups", "loss", 40,
-        ("server.aggregator=fedavg", *_TWO_GROUPS), ("group often", "group seldom"),
+        ("server.aggregator=fedavg", *_TWO_GROUPS), one_group=True,
     ),
     Weakness(
         "agnostic weighs those that are there", "unavailable.toml", "groups", "loss", 40,
         ("server.aggregator=agnostic", *_TWO_GROUPS,
-         'server.selection={ kind = "uniform", k = 8 }'), ("group often", "group seldom"),
+         'server.selection={ kind = "uniform", k = 8 }'), one_group=True,
     ),
     Weakness(
         "fedavg forgets a label that is away", "digits.toml", "classes", "accuracy", 60,
@@ -68,31 +68,31 @@ WEAKNESSES = (
     Weakness(
         "participation-ipw learns of an absence when it is over",
         "unavailable.toml", "groups", "loss", 40,
-        ("server.aggregator=participation-ipw", *_TWO_GROUPS), ("group often", "group seldom"),
+        ("server.aggregator=participation-ipw", *_TWO_GROUPS), one_group=True,
     ),
     Weakness(
-        "the buffered mode folds updates of old versions", "asynchronous.toml", "late", "loss", 60,
-        ("task.partition.alpha=0.1",), ("late by",),
+        "the buffered mode lives on one of its groups", "asynchronous.toml", "groups", "loss", 60,
+        ("task.partition.alpha=0.1",), one_group=True,
     ),
     Weakness(
         "fedipw has nobody left of an absent group whose weight could grow",
         "unavailable.toml", "groups", "loss", 40,
-        ("server.aggregator=fedipw", *_TWO_GROUPS), ("group often", "group seldom"),
+        ("server.aggregator=fedipw", *_TWO_GROUPS), one_group=True,
     ),
     Weakness(
         "calibrated has nobody left of an absent group whose weight could grow",
         "unavailable.toml", "groups", "loss", 40,
-        ("server.aggregator=calibrated", *_TWO_GROUPS), ("group often", "group seldom"),
+        ("server.aggregator=calibrated", *_TWO_GROUPS), one_group=True,
     ),
     Weakness(
         "median goes to the group that has the majority, when some of the other are away",
         "unavailable.toml", "groups", "loss", 40,
-        ("server.aggregator=median", *_TWO_GROUPS), ("often", "seldom"), only_one=True,
+        ("server.aggregator=median", *_TWO_GROUPS), one_group=True,
     ),
     Weakness(
         "fedavgm keeps moving to the group that is there",
         "unavailable.toml", "groups", "loss", 40,
-        ("server.aggregator=fedavgm", *_TWO_GROUPS), ("group often", "group seldom"),
+        ("server.aggregator=fedavgm", *_TWO_GROUPS), one_group=True,
     ),
 )  # fmt: skip
 
@@ -118,8 +118,10 @@ def broken(weakness: Weakness, runs: int, seed: int, processes: int) -> WorstCas
 def as_expected(weakness: Weakness, found: WorstCase) -> bool:
     """Whether a rule was broken in the way in which it is fragile: by more than twice what any
     random schedule did, and, where words are known, by such a schedule."""
-    said = sum(word in found.words for word in weakness.words)
-    as_known = said == 1 if weakness.only_one else said > 0
+    if weakness.one_group:
+        as_known = len({client.rpartition("-")[0] for client in found.devices}) == 1
+    else:
+        as_known = any(word in found.words for word in weakness.words)
     return as_known and found.harm > 2 * max(0.0, found.random_max)
 
 
@@ -129,7 +131,7 @@ def main() -> int:
         description=__doc__.partition("\n")[0],
     )
     parser.add_argument("--runs", type=int, default=40, help="schedules for each rule")
-    parser.add_argument("--seed", type=int, default=9601, help="seed of scenarios and searches")
+    parser.add_argument("--seed", type=int, default=9701, help="seed of scenarios and searches")
     parser.add_argument("--rules", help="only the weaknesses of these rules, separated by commas")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
