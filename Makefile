@@ -140,7 +140,7 @@ replays: install  ## play N=1000 drawn runs again from their life records: each 
 	$(BIN)/python -m muster.laboratory.proof --number $(if $(filter file,$(origin N)),1000,$(N)) --first $(FIRST)
 
 WORST_RUNS = $(if $(filter file,$(origin N)),40,$(N))
-worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (40 minutes; three of ten are not broken as expected so far)
+worst-cases: install  ## break rules that are fragile in a known way, each with N=40 schedules (10 to 20 minutes)
 	$(BIN)/python -m muster.laboratory.worst_case.proof --runs $(WORST_RUNS)
 
 worst-floor: install  ## compare the worst cases of ten rules with the least error that an adversary forces on every algorithm
