@@ -6,7 +6,7 @@ from muster.laboratory.worst_case.corrections import table, verdict
 
 
 def row(rule: str, without: float, worst: float, seed: int = 1) -> dict[str, object]:
-    found = {"random_max": 0.5, "runs": 25, "words": "without group seldom"}
+    found = {"random_max": 0.5, "random_mean": 0.25, "runs": 25, "words": "without group seldom"}
     measured = {"without": without, "worst": worst, "harm": worst - without}
     return {"rule": rule, "seed": seed, **found, **measured}
 
@@ -39,8 +39,8 @@ def test_the_table_has_means_over_the_seeds_and_counts_what_became_of_the_gain()
     ]
     lines = table({"searches": searches})
     assert lines[3].startswith(
-        "| `fedipw` (fedipw) | 24.00 ± 0.00 | 0.50 | 10.50 ± 31.77 | 4.50 ± 31.77 | 6.00 ± 0.00 | "
-        "1.50 ± 31.77 |"
+        "| `fedipw` (fedipw) | 24.00 ± 0.00 | 0.25 ± 0.00, 0.50 | 10.50 ± 31.77 | 42 | 50 | "
+        "4.50 ± 31.77 | 6.00 ± 0.00 | 1.50 ± 31.77 |"
     )
     assert "it needs valuations" in lines[4]
     assert "- `fedipw`: survives (1 of 2), worse than fedavg (1 of 2)" in lines

@@ -29,8 +29,9 @@ BUDGET, ROUNDS, BASE = 0.1, 20, "fedavg"
 
 
 _COLUMNS = (
-    "rule (study)", "no fault", "most of random", "worst found", "more than fedavg",
-    "gain on fedavg without", "and at the worst", "the schedule on the first seed",
+    "rule (study)", "no fault", "random, and at most", "worst found", "ratio", "schedules",
+    "more than fedavg", "gain on fedavg without", "and at the worst",
+    "the schedule on the first seed",
 )  # fmt: skip
 
 
@@ -109,13 +110,16 @@ def table(results: Mapping[str, Any]) -> list[str]:
             continue
         name = f"`{correction.rule}` ({correction.paper})"
         if "refused" in rows[0]:
-            lines.append(f"| {name} | refused | | | | | | {rows[0]['refused']} |")
+            lines.append(f"| {name} | refused | | | | | | | | {rows[0]['refused']} |")
             continue
         pairs = [(row, base[row["seed"]]) for row in rows]
+        random = [row["random_mean"] for row in rows]
         said = [
             _mean([row["without"] for row in rows]),
-            f"{max(row['random_max'] for row in rows):.2f}",
+            f"{_mean(random)}, {max(row['random_max'] for row in rows):.2f}",
             _mean([row["harm"] for row in rows]),
+            _ratio([row["harm"] for row in rows], random),
+            f"{sum(row['runs'] for row in rows)}",
         ]
         if correction.rule == BASE:
             said += ["–"] * 3
@@ -137,6 +141,11 @@ def _mean(values: Sequence[float]) -> str:
     found = interval(values)
     width = "" if math.isnan(found.half) else f" ± {found.half:.2f}"
     return f"{found.mean:.2f}{width}"
+
+
+def _ratio(harms: Sequence[float], random: Sequence[float]) -> str:
+    usual = interval(random)
+    return f"{interval(harms).mean / usual.mean:.2g}" if usual.mean > usual.half else "–"
 
 
 def gains(row: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float]:
