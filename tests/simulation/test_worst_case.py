@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli.commands import main
+from muster.common.life_record import LifeRecord
 from muster.emulator.run_audit.auditing import audit
 from muster.laboratory.worst_case import finding
 from muster.testing import worst_case
@@ -24,7 +25,9 @@ def worst(out: Path, *arguments: str, scenario: Path = EXAMPLE) -> Result:
     return CliRunner().invoke(main, ["worst", str(scenario), *always, *settings, *arguments])
 
 
-def test_a_search_finds_an_outage_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_search_finds_an_outage_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     command = "--budget", "0.2", "--set", "server.aggregator=fedavg", "--json"
     result = worst(out, *command)
@@ -40,8 +43,11 @@ def test_a_search_finds_an_outage_and_goes_on_where_it_was(tmp_path: Path) -> No
     # The library has every schedule, so nothing is played again, with the same result.
     played = (out / "played.jsonl").read_bytes()
     assert len(played.splitlines()) == found["runs"]
-    again = json.loads(worst(out, *command).stdout)
-    assert again == found
+    monkeypatch.chdir(tmp_path)  # as most people name a folder, beside another record
+    (tmp_path / "life.csv.gz").write_bytes((out / "undisturbed.csv.gz").read_bytes())
+    repeated = worst(Path("out"), *command)
+    assert repeated.exit_code == 0, repeated.output
+    assert json.loads(repeated.stdout) == found
     assert (out / "played.jsonl").read_bytes() == played
     other = worst(out, "--budget", "0.3")
     assert other.exit_code == 2
@@ -62,7 +68,10 @@ def test_a_test_can_ask_for_the_worst_case() -> None:
         (("--budget", "0.001"), "allows nothing to go wrong; expected at least"),
         (("--family", "moon"), "expected one of independent, groups"),
         (("--family", "late"), "expected a mode in which an update may count in a later round"),
-        (("--family", "classes"), "expected a task whose devices have different labels"),
+        (
+            ("--family", "classes"),
+            "expected a task of classification whose devices differ",
+        ),
         (("--against", "speed"), "expected accuracy, loss or group:NAME"),
         (("--against", "group:moon"), "expected a group of the scenario (often, seldom)"),
         (("--against", "accuracy"), "found no accuracy of its last version"),
@@ -85,3 +94,15 @@ def test_questions_without_an_answer_are_refused_before_anything_is_played(
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_scenario_that_does_not_play_the_worst_schedule_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undisturbed(record: LifeRecord, schedule: object) -> LifeRecord:
+        return record
+
+    monkeypatch.setattr(finding, "struck", undisturbed)
+    refused = worst(tmp_path / "out", "--set", "server.aggregator=fedavg")
+    assert refused.exit_code == 1
+    assert "does not play the schedule that was found" in refused.stderr

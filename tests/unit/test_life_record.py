@@ -49,8 +49,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
 
 
 def write_twice(folder: Path, name: str) -> bool:
-    write_life(folder / "again" if name.endswith("csv") else folder / "again.gz", record())
-    again = folder / ("again" if name.endswith("csv") else "again.gz")
+    again = folder / f"again-{name}"
+    write_life(again, record())
     return again.read_bytes() == (folder / name).read_bytes()
 
 
@@ -135,3 +135,12 @@ def test_a_record_is_described_and_drawn(tmp_path: Path) -> None:
     assert "2 of 5" in text
     draw(record(), tmp_path / "life.png")
     assert (tmp_path / "life.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_file_of_another_kind_is_neither_written_nor_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"life\.doc: expected a name that ends with \.csv"):
+        write_life(tmp_path / "life.doc", record())
+    junk = tmp_path / "junk.csv.gz"
+    junk.write_bytes(bytes(range(128, 256)))
+    with pytest.raises(ConfigError, match="expected a life record, whose first line begins with"):
+        read_life(junk)

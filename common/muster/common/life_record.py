@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -189,8 +190,11 @@ def write_life(path: Path, record: LifeRecord) -> None:
     """Write a record; it is compressed if the name of the file ends with `.gz`.
 
     Raises:
-        ConfigError: it is to be Parquet, and pyarrow is not installed.
+        ConfigError: its name has another ending; or it is to be Parquet, and pyarrow is not
+            installed.
     """
+    if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
+        raise ConfigError(f"{path}: expected a name that ends with .csv, .csv.gz or .parquet")
     if path.suffix == ".parquet":
         return write_parquet(path, record.header.to_json(), LifeRow._fields, record.rows, _TYPES)
     head = f"{_MARK}{record.header.to_json()}\n".encode()
@@ -215,10 +219,10 @@ def read_life(path: Path) -> LifeRecord:
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
         first, _, body = content.partition(b"\n")
-        head = first.decode()
+        head = first.decode(errors="replace")
     except EOFError:
         raise ConfigError(f"{path}: expected a life record, found a file that is cut off") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, zlib.error) as error:
         raise ConfigError(f"{path}: expected a life record: {reason_of(error)}") from None
     if not head.startswith(_MARK):
         raise ConfigError(

@@ -192,7 +192,7 @@ def calibrate(
     from muster.laboratory.calibration.files import write_files
     from muster.laboratory.calibration.view import describe, numbers_of
 
-    folder = new_folder("calibration", out, "muster calibrate")
+    folder = new_folder("calibration", out, None)
     found = calibrate(recorded_in(sources), seed, held_out)
     write_files(folder, found)
     print_result(

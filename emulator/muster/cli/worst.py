@@ -105,7 +105,12 @@ def worst(
         data=data,
         out=out,
         processes=processes,
-        watch=lambda played: tell_user(f"{played:,} schedules played", quiet),
+        begun=lambda folder: tell_user(
+            f"searching in {shown(folder)}; after Ctrl-C, the same command with --out "
+            f"{shown(folder)} goes on",
+            quiet,
+        ),
+        watch=lambda played: tell_user(f"{played:,} of about {runs:,} schedules played", quiet),
     )
     print_result(
         lambda: f"{describe(found)}\n\n  {shown(folder)}",

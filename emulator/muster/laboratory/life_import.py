@@ -89,7 +89,7 @@ def import_life(
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"expected a log of availability, found {reason_of(error)}") from None
+        raise ConfigError(f"expected a log of availability: {reason_of(error)}") from None
     name = _recognised(path, content) if form is None else form
     if name not in FORMATS:
         raise ConfigError(f"--format: expected one of {', '.join(FORMATS)}, found {name!r}")

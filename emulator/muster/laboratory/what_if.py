@@ -113,7 +113,7 @@ def what_if(
     _require_different_seeds(folders, recorded)
     _require_one_scenario(folders, recorded)
     name = f"{recorded[0].name}-what-if"
-    place = new_folder(name, None if out is None else Path(out), "muster what-if").resolve()
+    place = new_folder(name, None if out is None else Path(out), None).resolve()
     variants = list(_variants(settings, vary or {}))
     labels = labels_of(variants) if variants[0] else [UNCHANGED]
     lives = [place / f"seed{scenario.seed}.life.csv.gz" for scenario in recorded]

@@ -62,11 +62,12 @@ def new_run_folder(name: str, out: Path | None, scenario: str) -> Iterator[Path]
         raise
 
 
-def new_folder(name: str, out: Path | None, command: str) -> Path:
+def new_folder(name: str, out: Path | None, command: str | None) -> Path:
     """Return the path of the folder to make: `out`, or `runs/<name>-<time>`.
 
     Args:
-        command: the command that can resume what a folder already holds, for the message.
+        command: the command that can resume what a folder already holds, for the message; None:
+            there is none.
 
     Raises:
         ConfigError: `out` is not empty, or cannot be read.
@@ -80,10 +81,8 @@ def new_folder(name: str, out: Path | None, command: str) -> Path:
     with _writing(out):
         used = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if used:
-        raise ConfigError(
-            f"--out {out} exists and is not an empty folder; name another folder, or resume it "
-            f"with {command} --resume {out}"
-        )
+        resumed = "" if command is None else f", or resume it with {command} --resume {out}"
+        raise ConfigError(f"--out {out} exists and is not an empty folder; name another{resumed}")
     return out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from muster.common.config import validate
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
 from muster.common.life_record import LifeRecord, read_life, write_life
 from muster.emulator.fleet.lives import by_group, task_of
@@ -109,6 +109,7 @@ def worst_of(
     data: str | None = None,
     out: Path | None = None,
     processes: int = 2,
+    begun: Callable[[Path], None] = lambda folder: None,
     watch: Callable[[int], None] = lambda played: None,
 ) -> tuple[WorstCase, Path]:
     """Find the worst schedule of a family, and return it with its folder. A folder with the same
@@ -121,10 +122,12 @@ def worst_of(
         rounds: in place of `server.rounds`.
         runs: how many schedules to search with; some more are played to make the result shorter.
         settings: `key=value` as for `--set`.
+        begun: called with the folder, when it is made and a search can go on in it.
         watch: called with the number of schedules that were played.
 
     Raises:
         ConfigError: the question has no answer; nothing was started.
+        RunFailed: a run failed, or the scenario of the worst case does not play it.
     """
     if family is not None and family not in FAMILIES:
         raise ConfigError(f"--family: expected one of {', '.join(FAMILIES)}, found {family!r}")
@@ -162,6 +165,7 @@ def worst_of(
         if not math.isfinite(without):
             raise _unmeasured(measure)
         write_atomic(place / QUESTION, orjson.dumps(question))
+    begun(place)
     player = Player(scenario.resolve(), changes, data, record, measure)
     with playing(player, processes) as plays:
         library = Library(place / LIBRARY, plays, watch)
@@ -172,6 +176,11 @@ def worst_of(
         found = search(course, FAMILIES[family], harms, runs, seed)
         schedule, harm, largest = shrunk(course, found.worst, found.harm, harms)
     model = _write_worst(place, plain, record, schedule)
+    if (again := measure.harm(measure.value(place / _PLAYED), without)) != harm:
+        raise RunFailed(
+            f"{place / SCENARIO_FILE} does not play the schedule that was found: expected a harm "
+            f"of {harm:g}, found {again:g}; please report this"
+        )
     mean = interval(found.random)
     sign = -1.0 if measure.column == "accuracy" else 1.0
     result = WorstCase(
@@ -241,8 +250,14 @@ def _require_budget(budget: float, cells: int) -> None:
     if limit_of(budget, cells) < 1:
         raise ConfigError(
             f"--budget: {budget:g} of {cells} device-rounds allows nothing to go wrong; expected "
-            f"at least {1 / max(1, cells):.2g}"
+            f"at least {_rounded_up(1 / max(1, cells)):.2g}"
         )
+
+
+def _rounded_up(value: float) -> float:
+    """To two digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
 
 
 def _unmeasured(measure: FinalMeasure) -> ConfigError:
@@ -264,8 +279,8 @@ def _folder(name: str, out: Path | None, question: Mapping[str, Any]) -> Path:
                 f"--out {out} has the search for another scenario or with other options; name "
                 f"another folder"
             )
-        return out
-    return new_folder(f"{name}-worst", out, "muster worst").resolve()
+        return out.resolve()
+    return new_folder(f"{name}-worst", out, None).resolve()
 
 
 def _undisturbed(place: Path, scenario: Scenario) -> LifeRecord:

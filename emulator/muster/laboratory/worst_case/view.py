@@ -20,7 +20,7 @@ def describe(found: WorstCase) -> str:
     )
     rows = [
         ["rule", clean(found.rule)],
-        ["budget", f"{percent_text(found.budget)}: {found.limit:,} device-rounds"],
+        ["budget", f"{percent_text(found.budget)} of the device-rounds: {found.limit:,}"],
         [
             found.against,
             f"{found.without:.4g} without a schedule, {found.worst:.4g} with the worst",
@@ -30,7 +30,7 @@ def describe(found: WorstCase) -> str:
         ["random", f"{mean} on average, at most {found.random_max:.4g}"],
         ["worst ÷ random", ratio],
         ["played", f"{found.runs:,} schedules"],
-        ["schedule", f"{clean(found.words)} ({found.struck:,} device-rounds)"],
+        ["schedule", f"{clean(found.words)} (device-rounds: {found.struck:,})"],
         ["model", found.model_sha256],
     ]
     return "\n".join(aligned(rows))

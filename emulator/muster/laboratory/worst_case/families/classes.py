@@ -13,8 +13,8 @@ class Classes(SetsAway):
         if len(divisions.classes) > 1:
             return None
         return (
-            f"expected a task whose devices have different labels, found {len(divisions.classes)} "
-            f"label that prevails on devices; name another family"
+            f"expected a task of classification whose devices differ in their most frequent "
+            f"label, found {len(divisions.classes)} such labels; name another family"
         )
 
     def sets(self, course: FaultlessRun) -> Mapping[str, Sequence[str]]:
