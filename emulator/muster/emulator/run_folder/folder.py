@@ -82,7 +82,9 @@ def new_folder(name: str, out: Path | None, command: str | None) -> Path:
         used = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if used:
         resumed = "" if command is None else f", or resume it with {command} --resume {out}"
-        raise ConfigError(f"--out {out} exists and is not an empty folder; name another{resumed}")
+        raise ConfigError(
+            f"--out {out} exists and is not an empty folder; name another folder{resumed}"
+        )
     return out
 
 
