@@ -176,7 +176,9 @@ def worst_of(
         found = search(course, FAMILIES[family], harms, runs, seed)
         schedule, harm, largest = shrunk(course, found.worst, found.harm, harms)
     model = _write_worst(place, plain, record, schedule)
-    if (again := measure.harm(measure.value(place / _PLAYED), without)) != harm:
+    again = measure.harm(measure.value(place / _PLAYED), without)
+    # A search that was begun on another kind of processor has other roundings.
+    if not math.isclose(again, harm, rel_tol=0.05, abs_tol=1e-6 * abs(without)):
         raise RunFailed(
             f"{place / SCENARIO_FILE} does not play the schedule that was found: expected a harm "
             f"of {harm:g}, found {again:g}; please report this"
@@ -296,8 +298,7 @@ def _write_worst(place: Path, scenario: Scenario, record: LifeRecord, worst: Fau
     """Write the life record and the scenario of the worst case, play it, and return the SHA-256 of
     its model."""
     write_life(place / LIFE, struck(record, worst))
-    text = scenario.model_copy(update={"faults": []}).to_toml()
-    write_atomic(place / "plain.toml", text.encode())
+    write_atomic(place / "plain.toml", scenario.to_toml().encode())
     played = read_scenario(place / "plain.toml", as_played(Path(LIFE)))
     (place / "plain.toml").unlink()
     write_atomic(place / SCENARIO_FILE, _relative(played.to_toml(), place).encode())
