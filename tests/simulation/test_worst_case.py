@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,13 @@ def test_a_scenario_that_does_not_play_the_worst_schedule_is_no_result(
     refused = worst(tmp_path / "out", "--set", "server.aggregator=fedavg")
     assert refused.exit_code == 1
     assert "does not play the schedule that was found" in refused.stderr
+
+
+@pytest.mark.parametrize("fault", ['do = "scaled", factor = -5.0', 'do = "replay"'])
+def test_a_worst_case_keeps_the_faults_that_change_updates(tmp_path: Path, fault: str) -> None:
+    struck = 'target = { group = "often" }, when = { round = 6 }'
+    faults = f'faults=[{{ name = "bad", {fault}, {struck} }}]'
+    result = worst(tmp_path / "out", "--set", "server.aggregator=fedavg", "--set", faults)
+    assert result.exit_code == 0, result.output  # so the scenario played what the search measured
+    played = tomllib.loads((tmp_path / "out/worst.toml").read_text())
+    assert [each["name"] for each in played["faults"]] == ["bad"]

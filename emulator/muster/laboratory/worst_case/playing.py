@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from muster.common.config import validate
+from muster.common.errors import ConfigError
 from muster.common.garbage import keep_what_is_left
 from muster.common.life_record import LifeRecord, write_life
 from muster.emulator.scenario.reading import read_scenario
@@ -52,14 +54,17 @@ def as_played(life: Path) -> list[tuple[str, Any]]:
 
 
 def _in_packs(scenario: Scenario) -> Scenario:
-    """The scenario with a process for each group, which is played in less time and has the same
-    model. What other numbers depend on it, no search asks for."""
+    """The scenario with a process for each group, if it can be combined with that. It is played in
+    less time and has the same model. What other numbers depend on it, no search asks for."""
     if scenario.training.together > 1:
         return scenario  # sums would have other roundings
-    packs = [
-        group.model_copy(update={"devices_per_process": group.count}) for group in scenario.groups
-    ]
-    return scenario.model_copy(update={"groups": packs})
+    values = scenario.model_dump(exclude_none=True)
+    for group in values["groups"]:
+        group["devices_per_process"] = group["count"]
+    try:
+        return validate(Scenario, values, scenario.name)
+    except ConfigError:  # such as a fault that sends an update again, which packs do not keep
+        return scenario
 
 
 class Plays:

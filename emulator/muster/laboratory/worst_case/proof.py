@@ -117,7 +117,7 @@ def broken(weakness: Weakness, runs: int, seed: int, processes: int) -> WorstCas
 
 def as_expected(weakness: Weakness, found: WorstCase) -> bool:
     """Whether a rule was broken in the way in which it is fragile: by more than twice what any
-    random schedule did, and, where words are known, by such a schedule."""
+    random schedule did, and by a schedule that strikes what is expected."""
     if weakness.one_group:
         as_known = len({client.rpartition("-")[0] for client in found.devices}) == 1
     else:
